@@ -1,9 +1,9 @@
-"""Hear from the ranks what they do while they do it, by the judge's own clock.
+"""Hear from the ranks what they do while they do it.
 
 Every rank connects to a socket before any program of a student is imported (ranks.py),
 and says a line of JSON for each thing that happens. The lines are kept here, outside of
 the processes that are judged. A program may add to what its rank says; it can take
-nothing back, change no order and no time, and say nothing for another rank. What a rank
+nothing back, change no order, and say nothing for another rank. What a rank
 asks is answered from here, so that a part of its work can be the judge's.
 """
 
@@ -13,7 +13,6 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +22,6 @@ import psutil
 LONGEST_LINE = 2000  # bytes
 MOST_LINES, MOST_BYTES = 50_000, 5_000_000  # of a rank; as JSON they take more memory
 MOST_WEIGHED = 10  # times that a rank asks for its memory, which takes a while
-OURS = "at", "memory", "answered"  # what nobody but the judge puts into an event
 CREDENTIALS = 12  # bytes: three numbers, the first is the process
 KEPT = "RssAnon:", "RssShmem:", "VmSwap:"  # lines in kB of /proc/PID/status
 HEARD_WITHIN = 5.0  # seconds, once the run is over
@@ -43,8 +41,7 @@ class Recorder:
     def __init__(self, ranks: int, reply: Reply | None = None):
         self.reply = reply
         self.events: list[list[dict]] = [[] for _ in range(ranks)]
-        """By rank what it has said, each with "at": time.perf_counter(), in seconds;
-        a question with "answered" as well."""
+        """By rank what it has said, in order."""
         self.unheard: dict[int, str] = {}
         """By rank why nobody listens to it any more."""
         self.folder = Path(tempfile.mkdtemp(prefix="classroom-"))
@@ -87,12 +84,11 @@ class Recorder:
             try:
                 rank = self._greet(_read(lines.readline(LONGEST_LINE)), connection)
                 while line := lines.readline(LONGEST_LINE):
-                    now = time.perf_counter()
                     size += len(line)
                     if len(self.events[rank]) == MOST_LINES or size > MOST_BYTES:
                         raise ValueError(f"more than {MOST_LINES:,} calls and events")
-                    said = _read(line)
-                    event = {n: said[n] for n in said if n not in OURS} | {"at": now}
+                    event = _read(line)
+                    event.pop("memory", None)  # is for the judge to say
                     if event.get("what") == "weigh":
                         if (weighed := weighed + 1) > MOST_WEIGHED:
                             raise ValueError(f"weighs more than {MOST_WEIGHED} times")
@@ -101,7 +97,6 @@ class Recorder:
                     self.events[rank].append(event)
                     if self.reply and event.get("what") == "ask":
                         answer = json.dumps(self.reply(rank, event)).encode()
-                        event["answered"] = time.perf_counter()
                         connection.sendall(answer + b"\n")
             except OSError:
                 pass  # the rank has ended

@@ -89,24 +89,19 @@ class Outcome:
     """By rank, what it has said as it happened (see recorder.py)."""
 
     def must_give(self, *names: str) -> None:
-        """Decide the case if nothing can be judged; see `problem`."""
-        if problem := self.problem(*names):
-            raise Decided(problem)
-
-    def problem(self, *names: str) -> Verdict | None:
-        """Return why nothing can be judged; None if every rank gave all of `names`."""
+        """Decide the case if nothing can be judged: not every rank gave all `names`."""
         if self.failure and "NotImplementedError" in self.failure.split("\n")[0]:
             first, *rest = self.failure.split("\n")
             place = rest[0].strip().split(": ")[0] if rest else ""
             who = first.split(":")[0]
-            return Verdict("not yet", f"{who} raises NotImplementedError {place}")
+            told = f"{who} raises NotImplementedError {place}"
+            raise Decided(Verdict("not yet", told))
         if self.failure:
-            return fail(self.failure)
+            raise Decided(fail(self.failure))
         for rank, given in enumerate(self.outputs):
             if missing := [name for name in names if name not in given]:
                 what = ", ".join(missing)
-                return fail(f"rank {rank} ended before it had given its {what}")
-        return None
+                raise Decided(fail(f"rank {rank} ended before it had given its {what}"))
 
 
 def compare_all(

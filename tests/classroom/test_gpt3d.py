@@ -169,6 +169,18 @@ def test_gradients_may_travel_in_one_bucket(criterion):
     assert tried(BUCKET, criterion) == "pass"
 
 
+@pytest.mark.full
+def test_activations_may_be_computed_anew():
+    pair = "                    pair.register_forward_hook(self.behind)\n"
+    anew = """\
+                    run = partial(torch.utils.checkpoint.checkpoint, pair.forward)
+                    pair.forward = partial(run, use_reentrant=True)
+"""
+    imports = "import gc\n", "import gc\nfrom functools import partial\n"
+    answer = changed("gpt3d", (pair, pair + anew), imports)
+    assert tried(answer, "held") == "pass"
+
+
 # --- an answer that misses the idea ---
 
 WHOLE = """

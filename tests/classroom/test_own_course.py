@@ -65,8 +65,7 @@ def right(rig, *, ranks, length):
     \"\"\"Every rank ends with all pieces, and sends n - 1 of them.\"\"\"
     pieces = rig.draw(0).normal(size=(ranks, length)).astype(np.float32)
     outcome, diary = wired(rig, [{"x": x} for x in pieces], calls=[])
-    if problem := outcome.problem("result"):
-        return problem
+    outcome.must_give("result")
     sent = sum(e["bytes"] for e in diary if e["what"] == "messages")
     if sent != (most := ranks * (ranks - 1) * 4 * length):
         return fail(f"{sent} bytes were sent, expected {most}")

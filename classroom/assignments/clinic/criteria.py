@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from classroom.engine.modules import parsed
+from classroom.engine.recorder import Reply
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Decided, Verdict, fail
 
@@ -125,7 +126,7 @@ def _treat(
     call: str,
     arguments: list[dict],
     results: tuple = ("result",),
-    order: "Meanwhile | None" = None,
+    order: Reply | None = None,
 ) -> Outcome:
     """Call the cured program's function with `arguments` by rank; see that it returns.
 
@@ -137,12 +138,7 @@ def _treat(
     about |= {"results": [*results], "searches": order is not None}
     given = [{**about, "takes": [*values], **values} for values in arguments]
     outcome = rig.run(len(given), given, reply=order)
-    problem = outcome.problem(*results)
-    if problem and problem.state == "fail" and order and not order.met():
-        words = "rank 0 does not search while the sum travels"
-        problem = fail(f"{words}\n{problem.words}")
-    if problem:
-        raise Decided(problem)
+    outcome.must_give(*results)
     return outcome
 
 
@@ -257,7 +253,13 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
     given, names = [{"x": own} for own in x], ("mean", "largest")
     for late in (0.0, LATE):
         order = Meanwhile(ranks, late)
-        outcome = _treat(rig, "overlap", "mean_and_largest", given, names, order)
+        try:
+            outcome = _treat(rig, "overlap", "mean_and_largest", given, names, order)
+        except Decided as decided:
+            if order.met() or decided.verdict.state != "fail":
+                raise
+            words = "rank 0 does not search while the sum travels"
+            return fail(f"{words}\n{decided.verdict.words}")
         verdict = _near(x.sum(0) / ranks, outcome, "mean")
         if verdict.state == "pass":
             verdict = _near([np.array(own.max()) for own in x], outcome, "largest")

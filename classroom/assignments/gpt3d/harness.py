@@ -52,7 +52,8 @@ def bytes_sent() -> int | None:
 class Saved:
     """A tensor that autograd keeps for the backward; counts what is kept at once.
 
-    All micro-batches keep equally many.
+    All micro-batches keep equally many. What a checkpoint computes anew, in the midst
+    of a backward, is not counted.
     """
 
     here: weakref.WeakSet = weakref.WeakSet()
@@ -60,8 +61,9 @@ class Saved:
 
     def __init__(self, tensor: torch.Tensor):
         self.tensor = tensor.detach()
-        self.here.add(self)
-        Saved.count, Saved.most = self.count + 1, max(self.most, len(self.here))
+        if torch._C._current_graph_task_id() < 0:  # no backward goes on
+            self.here.add(self)
+            Saved.count, Saved.most = self.count + 1, max(self.most, len(self.here))
 
 
 class Steps:

@@ -2,7 +2,7 @@
 
 The end of every stage is the judge's: it multiplies what has come by a number that is
 drawn here, and nobody knows before the judge has been asked. So who was asked when, and
-for what, is the schedule, by the judge's own clock.
+for what, is the schedule.
 """
 
 from collections.abc import Sequence
