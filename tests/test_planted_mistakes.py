@@ -237,7 +237,7 @@ MISTAKES = [
         "the ranks of a tensor group work on different samples",
         "scale/three_d",
         "tokens.chunk(turns)[turn] for",
-        "tokens.chunk(2)[rank % 2] for",
+        "tokens.chunk(2)[dist.get_rank() % 2] for",
         ranks=4,
     ),
     Mistake(

@@ -36,7 +36,7 @@ LENGTH = {
     # A cost model, to be read from top to bottom.
     "scale/road.py": 325,
     # Three cuts as the field writes them, the reference, and a counter of bytes.
-    "scale/three_d.py": 215,
+    "scale/three_d.py": 219,
 }
 # What every program ends with begins below this line.
 RULE = end.RULE

@@ -264,7 +264,7 @@ LESSONS = (
         "Choose a layout",
         "which cuts for 7, 70 or 400 billion parameters, and three of them at once",
         MODELS,
-        minutes=45,
+        minutes=40,
         ranks=8,
         programs="scale",
         after="meshes pipelines",

@@ -104,6 +104,13 @@ def cut(model, mesh, device):
     return PipelineStage(part, place, places, device, group=group)
 
 
+def step(schedule, stage, mesh, x, y):
+    """Leave the gradients of this rank's stage, of its samples of the batch."""
+    turn, turns = mesh["data"].get_local_rank(), mesh["data"].size()
+    mine, targets = (tokens.chunk(turns)[turn] for tokens in (x, y))
+    schedule.step(*([mine] if stage.is_first else []), target=targets)
+
+
 def clip(part, pipeline):
     """Scale the gradients by the norm of the whole model's, all stages' together."""
     norm = nn.utils.get_total_norm([p.grad for p in part.parameters()])
@@ -120,14 +127,14 @@ def quiet(device):
     return torch.device("cpu") if dist.get_backend() == "gloo" else device
 
 
-def check(step, part, expected):
+def check(number, part, expected):
     """Compare each gradient of this stage, put together, with that of one process."""
     for name, p in part.named_parameters():
         whole = p.grad.full_tensor()  # every rank of the stage now holds all of it
         apart = (whole - expected.get_parameter(name).grad).abs().max()
         if not apart < 1e-12:
             told = f"{name} is {apart:.0e} from the reference"
-            raise AssertionError(f"step {step}: {told}")
+            raise AssertionError(f"step {number}: {told}")
 
 
 def share(part, expected):
@@ -191,17 +198,15 @@ def main(rank, world_size, device):
     stage = cut(copy.deepcopy(expected), mesh, device)
     part, pipeline = stage.submod, mesh.get_group("pipeline")
     schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=loss_of)
-    turn, turns = mesh["data"].get_local_rank(), mesh["data"].size()
     sgds = [torch.optim.SGD(net.parameters(), RATE) for net in (part, expected)]
-    for step in range(STEPS):
-        x, y = (tokens.to(device) for tokens in batch(step, BATCH, TIME))
-        mine, targets = (tokens.chunk(turns)[turn] for tokens in (x, y))
+    for number in range(STEPS):
+        x, y = (tokens.to(device) for tokens in batch(number, BATCH, TIME))
         with Sent(mesh) as sent:
-            schedule.step(*([mine] if stage.is_first else []), target=targets)
+            step(schedule, stage, mesh, x, y)
         clip(part, pipeline)
         loss_of(expected(x), y).backward()
         nn.utils.clip_grad_norm_(expected.parameters(), MOST)
-        check(step, part, expected)
+        check(number, part, expected)
         for sgd in sgds:  # one for DTensors, one for plain tensors
             sgd.step()
             sgd.zero_grad()
