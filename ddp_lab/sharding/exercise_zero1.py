@@ -59,9 +59,11 @@ class Calls(TorchDispatchMode):
             most = max((t.numel() for t in tensors_in(args)), default=0)
             if "allreduce" in name and most > 16:
                 raise AssertionError(f"an all_reduce of {most} numbers")
+            if name == "c10d::reduce" and most > self.shard + 16:
+                raise AssertionError(f"a reduce of {most} numbers to one rank")
             given = min((t.numel() for t in tensors_in(args)), default=0)
-            if "allgather" in name and given > self.shard + 16:
-                raise AssertionError(f"an all_gather of {given} numbers of each rank")
+            if "gather" in name and given > self.shard + 16:
+                raise AssertionError(f"a gather of {given} numbers of each rank")
         return op(*args, **(kwargs or {}))
 
 
