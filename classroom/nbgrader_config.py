@@ -33,6 +33,10 @@ c.CourseDirectory.course_id = "ddp-lab"
 c.CourseDirectory.db_url = f"sqlite:///{COURSE / 'gradebook.db'}"
 # On a box that students share: a folder that all of them may write to.
 c.Exchange.root = str(COURSE / "exchange")
+# What Canvas calls a file: doejane_LATE_42_9876_ring-1.ipynb, of student 42.
+c.FileNameCollectorPlugin.named_regexp = (
+    r".*?_(LATE_)?(?P<student_id>\d+)_\d+_(?P<file_id>[a-z0-9]+)"
+)
 c.ClearSolutions.code_stub = {"python": "### YOUR CODE\nraise NotImplementedError"}
 c.GenerateAssignment.preprocessors = [
     Conditions,

@@ -57,7 +57,7 @@ class Limits:
     """What one submission may use."""
 
     seconds: float = 600
-    """Of a core, for all its runs: of right answers gpt3d's takes most of them, 30."""
+    """Of a core, for all its runs: of right answers gpt3d's takes most of them, 40."""
     memory: int = 6 * GB
     """Bytes of all its processes together, with their files, which are in memory."""
     tasks: int = 300

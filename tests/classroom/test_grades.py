@@ -12,7 +12,7 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 
 from nbgrader.api import Gradebook  # noqa: E402
 
-from classroom.engine.__main__ import begin_gradebook  # noqa: E402
+from classroom.engine.__main__ import begin_gradebook, config  # noqa: E402
 from classroom.extras import grades, roster  # noqa: E402
 from classroom.extras.roster import Roster  # noqa: E402
 
@@ -98,6 +98,14 @@ def test_a_folder_may_have_any_of_a_student_s_names(tmp_path):
     assert found.find("Anna") is found.find("") is None
     two = read("id,email\n1,anna@a.org\n2,anna@b.org\n", tmp_path)
     assert two.find("anna") is None and two.find("anna@b.org")["id"] == "2"
+
+
+def test_canvas_s_names_of_files_tell_whose_they_are():
+    """As lib/content_zipper.rb of canvas-lms makes them, for nbgrader's zip_collect."""
+    pattern = config().FileNameCollectorPlugin.named_regexp
+    for file in "doejane_42_9876_gpt3d.ipynb", "x_doe_LATE_42_9876_gpt3d-1.ipynb":
+        found = re.match(pattern, file)
+        assert found and found.groupdict() == {"student_id": "42", "file_id": "gpt3d"}
 
 
 def test_an_assignment_has_the_only_column_with_its_name_as_a_word(tmp_path):
