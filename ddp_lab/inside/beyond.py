@@ -59,10 +59,9 @@ def network(seed):
 
 def recorded():
     """This rank's calls so far, as [name, bytes]; the functions are private."""
-    # Of gloo, and of NCCL, which has another one from 2.15 on.
     calls, recorders = [], [("_dump_fr_trace_json",), ("_dump_nccl_trace_json",)]
     if torch.__version__ >= "2.15":
-        recorders.append(("_dump_fr_trace_json", "nccl2"))
+        recorders.append(("_dump_fr_trace_json", "nccl2"))  # NCCL's, from there on
     for name, *backend in recorders:
         dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")
         for call in json.loads(dump(True, False, *backend)).get("entries", []):
