@@ -134,13 +134,6 @@ class Rig:
     def __init__(self, assignment: Assignment, programs: Mapping[str, str]):
         self.assignment, self.programs = assignment, programs
 
-    @classmethod
-    def here(cls, assignment: Assignment, written: Path) -> "Rig":
-        """Return a rig for an assignment's programs as they lie in `written`."""
-        paths = {name: written / name for name in assignment.PROGRAMS.values()}
-        programs = {n: path.read_text() for n, path in paths.items() if path.exists()}
-        return cls(assignment, programs)
-
     def draw(self, seed: int) -> np.random.Generator:
         """Return the generator from which a case with `seed` draws its inputs.
 
