@@ -124,6 +124,7 @@ def test_the_command(tmp_path):
     command = [sys.executable, "-m", "ddp_lab.kit.terminal", "examine", str(script)]
     done = subprocess.run(command, env=outside(), capture_output=True, text=True)
     assert done.returncode == 1 and "Call `sampler.set_epoch(epoch)`" in done.stdout
+    assert "note:" not in done.stderr  # the script does not end as it would have
 
 
 def test_the_command_says_how_it_is_used(capsys):

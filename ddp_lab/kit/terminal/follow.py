@@ -32,9 +32,16 @@ COLORS = (34, 33, 32, 35, 36, 31)
 
 
 def run(
-    launcher: str, words: Sequence[str], timeout: float | None, report: str | None
+    launcher: str,
+    words: Sequence[str],
+    timeout: float | None,
+    report: str | None,
+    whole: bool = True,
 ) -> int:
-    """Run a program, show what it prints, tell why it failed; return the exit code."""
+    """Run a program, show what it prints, tell why it failed; return the exit code.
+
+    Of a program that is not run as a `whole`, how it ends is not told.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup wishes
             signal.signal(number, _end)
@@ -56,7 +63,7 @@ def run(
             shutil.rmtree(output.tail.folder, ignore_errors=True)
     if done.failure:
         print(f"\n{done.failure.report()}", file=sys.stderr)
-    for note in done.notes:
+    for note in done.notes if whole else []:
         print(f"note: {note}", file=sys.stderr)
     code = exit_code(done)
     if report:
