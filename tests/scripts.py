@@ -464,6 +464,37 @@ for epoch in range(4):
         mse(model(x), y).backward()
         opt.step()
 """,
+    "files of its own for each rank": """\
+class Files(torch.utils.data.Dataset):
+    def __init__(self):
+        self.names = [f"{n:02}.pt" for n in range(12)][rank::world]
+
+    def __len__(self):
+        return 20 * len(self.names)
+
+    def __getitem__(self, i):
+        n = int(self.names[i // 20][:2])
+        return data[20 * n + i % 20]
+
+torch.manual_seed(rank)
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for epoch in range(4):
+    for x, y in DataLoader(Files(), 20, shuffle=True):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    "a head of its own for each rank, which DDP is told to ignore": """\
+model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 1))
+DDP._set_params_and_buffers_to_ignore_for_model(model, ["1.weight", "1.bias"])
+ddp = DDP(model)
+opt = torch.optim.SGD(ddp.parameters(), 0.05)
+for x, y in DataLoader(data, 12, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(ddp(x), y).backward()
+    opt.step()
+""",
     "a batch that the model cuts by rank": """\
 class Cut(nn.Linear):
     def forward(self, x):
@@ -515,6 +546,81 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
     opt.zero_grad()
     mse(model.module(x), y).backward()
     opt.step()
+""",
+    ),
+    "files are shuffled by rank before each takes its own": (
+        "Shuffle and split the data with one seed on all ranks.",
+        """\
+torch.manual_seed(rank)
+order = torch.randperm(240).tolist()
+mine = TensorDataset(*data[order[rank::world]])
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for epoch in range(2):
+    for x, y in DataLoader(mine, 12, shuffle=True):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
+    "a split by rank, then a sampler": (
+        "Shuffle and split the data with one seed on all ranks.",
+        """\
+order = torch.randperm(240, generator=torch.Generator().manual_seed(rank))
+train = torch.utils.data.Subset(data, order[:180])
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for x, y in DataLoader(train, 12, sampler=DistributedSampler(train)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "no sampler, and samples that are changed at random": (
+        "Give the loader a sampler of its rank: `DistributedSampler(dataset)`.",
+        """\
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self):
+        return 240
+
+    def __getitem__(self, i):
+        return data[i][0] + torch.randn(8), data[i][1]
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+torch.manual_seed(rank)
+for epoch in range(2):
+    for x, y in DataLoader(Noisy(), 24, shuffle=True):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
+    "the first micro-batch is synchronized, not the last": (
+        "the last forward of this step stood in `no_sync`",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for i, (x, y) in enumerate(DataLoader(data, 12, sampler=DistributedSampler(data))):
+    model.require_backward_grad_sync = i % 2 == 0
+    mse(model(x), y).backward()
+    if i % 2:
+        opt.step()
+        opt.zero_grad()
+""",
+    ),
+    "gradients are averaged after the step": (
+        "the script averages its gradient, and not just before this step",
+        """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for x, y in DataLoader(data, 12, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
 """,
     ),
     "unfrozen after DDP has wrapped": (

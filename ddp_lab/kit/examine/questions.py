@@ -83,10 +83,12 @@ def numbers(ranks: Facts) -> str:
 
 def _batch(ranks: Facts, backwards: int) -> list[str]:
     """Return the samples of a step, if they were seen."""
-    first = [tuple(p["batches"][0][0]) for each in ranks for p in _trained(each)[:1]]
+    batches = [p["batches"][0] for each in ranks for p in _trained(each)[:1]]
+    first = [tuple(batch[0]) for batch in batches]
     if not (backwards and first and first[0]):
         return []
-    n, differ, of = len(first[0]), len({*first}), len(ranks)
+    of, alike = len(ranks), _same_data([_held([batch]) for batch in batches])
+    n, differ = len(first[0]), len({*first}) if alike else of
     batches = "1 batch" if differ == 1 else f"{differ} batches"
     shared = "" if differ == of else f" that share {batches}"
     step = f"a step: {n} samples × {backwards} backward × {of} ranks{shared}"
@@ -141,7 +143,7 @@ def _drift(ranks: Facts, number: int) -> tuple[Answer | None, int]:
         why: Why | None = None
         made = {} if model is None else ranks[members[0]]["models"][model]
         if model is None:
-            why = _unwrapped(ranks, number, n)
+            why = _unwrapped(ranks, number, step, n)
         elif not made["hooked"]:
             meant = any(each["others"] for each in ranks)  # sent by the script
             why = _cause(own, made, model, step, n, meant)
@@ -159,7 +161,9 @@ def _groups(
 ) -> Iterator[tuple[list[int], int | None, set[int]]]:
     """Yield ranks, the DDP that they share, and the weights that must be equal."""
     own = ranks[0]["optimizers"][number]
-    members, rest = [*range(len(ranks))], {*range(len(own["weights"]))}
+    members = [*range(len(ranks))]
+    apart = {name for model in ranks[0]["models"] for name in model["ignored"]}
+    rest = {n for n, name in enumerate(own["weights"]) if name not in apart}
     for key, has in own["within"].items():
         model, weights = int(key), {n for n in rest if has[n]}
         if weights and all(model < len(each["models"]) for each in ranks):
@@ -191,9 +195,13 @@ Why = tuple[str, str, str]
 """What has made weights differ, the cure, and a line."""
 
 
-def _unwrapped(ranks: Facts, number: int, n: int) -> Why:
+def _unwrapped(ranks: Facts, number: int, step: int, n: int) -> Why:
     """Return why a weight that no DDP has differs."""
+    grads = {each["optimizers"][number]["grads"][step][n] for each in ranks}
     if line := next((e["averaged"].get(f"{number} {n}", "") for e in ranks), ""):
+        if len(grads) > 1:
+            cause = "the script averages its gradient, and not just before this step"
+            return cause, "Average between `backward` and `step`.", line
         cause = "the script averages by itself, and they were not equal before"
         return cause, "Send rank 0's weights to all before the first step.", line
     cause = "no DDP has it, and nothing averages its gradient"
@@ -210,8 +218,8 @@ def _cause(
     counted = [each["since"][step][at] for each in own]
     earlier = own[0]["since"][step - 1][at:] if step else []
     before = earlier[0] if earlier else [0, 0]
-    forwards, synced = (x - y for x, y in zip(counted[0], before, strict=True))
-    ran = [x for x, _ in counted]
+    forwards, synced = (counted[0][of] - before[of] for of in (0, 1))
+    ran = [each[0] for each in counted]
     if len(rates) > 1:
         differ = sorted(float(f"{rate[0]:.3g}") for rate in rates)
         cause = f"the learning rates differ, {differ}"
@@ -227,8 +235,9 @@ def _cause(
         cure = "Call the DDP object itself: `model(x)`."
     elif not synced and meant:
         return None  # the script may average by itself, now and then
-    elif not synced:
-        cause = "every forward of this step stood in `no_sync`"
+    elif not (synced and counted[0][2]):
+        which = "the last" if synced else "every"
+        cause = f"{which} forward of this step stood in `no_sync`"
         cure = "Leave `no_sync` for the last micro-batch of a step, forward included."
     elif len({each["grads"][step][n] for each in own}) > 1:
         cause = "its gradient was changed after DDP had averaged it, or came past DDP"
@@ -339,14 +348,42 @@ def _shared(ranks: Facts) -> Answer | None:
                 continue  # the sampler's padding
             line, size = loaders[0]["line"], loaders[0]["size"]
             whole = loaders[0]["draws"] == size
+            held = [_held(p["batches"]) for p in passes]
+            if not (same := _same_data(held)):
+                contents = [{*map(str, each.values())} for each in held]
+                twice = sum(map(len, contents)) - len(set().union(*contents))
+                if twice < len(members):
+                    return unseen("by the same index, ranks get other data.", line)
             if whole and not alike and not all(p["whole"] for p in passes):
                 draws = f"as each rank draws from all {size} in an order of its own"
                 return unseen(f"{twice} reached two, {draws}.", line)
             mistake = (
                 f"Samples reach more than one rank: {twice} of {count} in one pass."
             )
-            return no(mistake, _split_cure(ranks[0]), line)
+            cure = "Shuffle and split the data with one seed on all ranks."
+            return no(mistake, _split_cure(ranks[0]) if same and whole else cure, line)
     return None
+
+
+def _held(batches: list) -> dict[int, list]:
+    """Return what each sample holds, by its index: a digest of each of its tensors."""
+    pairs = (zip(drawn, held, strict=True) for drawn, _, held in batches)
+    return {i: each for batch in pairs for i, each in batch}
+
+
+def _same_data(held: list[dict[int, list]]) -> bool:
+    """Return whether equal indices mean equal samples on all ranks.
+
+    One tensor that tells samples apart, such as the label, is enough: another one may
+    be changed at random.
+    """
+    for a, b in combinations(held, 2):
+        both = [i for i in a if i in b]
+        theirs = [[*zip(*(each[i] for i in both), strict=False)] for each in (a, b)]
+        alike = [x == y and len({*x}) > 1 for x, y in zip(*theirs, strict=False)]
+        if alike and not any(alike):
+            return False
+    return True
 
 
 def orders(ranks: Facts) -> Answer:

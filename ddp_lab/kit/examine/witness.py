@@ -41,6 +41,7 @@ LIBRARY = (
     "<frozen",
 )
 LARGE = 2**20  # elements of a tensor, above which every k-th one is looked at
+SAMPLE = 2**10  # the same for a sample of a batch
 METRIC = 8  # elements of a metric; a larger tensor may be an activation
 MESSAGES = ("send", "recv", "isend", "irecv", "all_to_all", "all_to_all_single")
 PATIENCE = 10.0  # seconds that a rank waits at its end for the others to come to theirs
@@ -55,8 +56,10 @@ OWN_FILES = re.compile(
 )
 
 
-def digest(tensor: Any) -> int | None:
+def digest(tensor: Any, most: int = LARGE) -> int | None:
     """Return a number that differs, but by rare chance, where the elements do.
+
+    At most twice `most` elements are looked at.
 
     None for a tensor of which each rank has a shard, and for one without strides.
     """
@@ -70,7 +73,7 @@ def digest(tensor: Any) -> int | None:
             return None
         tensor = tensor.to_local()
     flat = tensor.reshape(-1)
-    flat = flat[:: max(1, flat.numel() // LARGE)].contiguous().cpu()
+    flat = flat[:: max(1, flat.numel() // most)].contiguous().cpu()
     return zlib.crc32(flat.resolve_conj().view(torch.uint8).numpy())
 
 
@@ -83,6 +86,15 @@ def tensors(data: Any) -> Iterator[Any]:
     elif isinstance(data, dict | list | tuple):
         for each in data.values() if isinstance(data, dict) else data:
             yield from tensors(each)
+
+
+def samples(data: Any, count: int) -> list[list[int | None]]:
+    """Return what each sample of a batch holds: a digest of its part of each tensor."""
+    import torch
+
+    plain = [t for t in tensors(data) if t.layout is torch.strided and not t.is_nested]
+    parts = [t for t in plain if t.dim() and len(t) == count]
+    return [[digest(t[n], SAMPLE) for t in parts] for n in range(count)]
 
 
 def first_tensor(data: Any) -> Any:
@@ -204,11 +216,13 @@ class Witness:
                 "weights": [*named],
                 "trained": [name for name, p in named.items() if p.requires_grad],
                 "buffers": [name for name, _ in module.named_buffers()],
+                "ignored": [*ddp.parameters_to_ignore],
                 "hooked": False,
                 "join": False,
                 "orphans": [],
                 "forwards": 0,  # in training
                 "synced": 0,  # of those
+                "syncs": False,  # the last of them
                 "cuts": False,  # sends by itself in its forward
                 "inputs": [],
                 "noise": [],  # states of the generator, before each forward
@@ -232,7 +246,8 @@ class Witness:
             facts["forwards"] += 1
             facts["hooked"] = bool(getattr(ddp, "_comm_hooks", None))
             facts["join"] = facts["join"] or bool(ddp._join_config.enable)
-            facts["synced"] += bool(ddp.require_backward_grad_sync)
+            facts["syncs"] = bool(ddp.require_backward_grad_sync)
+            facts["synced"] += facts["syncs"]
             given = first_tensor([args, kwargs])
             every = [digest(each) for each in tensors([args, kwargs])]
             facts["inputs"].append(str(every) if any(every) else None)
@@ -295,7 +310,7 @@ class Witness:
                 own = {id(p) for p in ddp.parameters()}
                 facts["within"][number] = [id(p) in own for p in weights]
         facts["since"].append(
-            [[m["forwards"], m["synced"]] for m in self.facts["models"]]
+            [[m["forwards"], m["synced"], m["syncs"]] for m in self.facts["models"]]
         )
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -343,7 +358,7 @@ class Witness:
                     "grads": [],
                     "batches": [],  # trained on, before each step
                     "within": {},  # of each DDP, which of the weights are its own
-                    "since": [],  # forwards of each DDP, and those that synchronize
+                    "since": [],  # each DDP: forwards, those that sync, the last
                     "frozen": [],
                 }
             )
@@ -460,7 +475,8 @@ class Witness:
             drawn = [int(iterator._witness_map(i)) for i in at if i is not None]
         tensor = first_tensor(data)
         seen = None if tensor is None else digest(tensor)
-        current["batches"].append([drawn if all_ints(drawn) else [], seen])
+        drawn = drawn if all_ints(drawn) else []
+        current["batches"].append([drawn, seen, samples(data, len(drawn))])
         self.last_pass = current
         return data
 
