@@ -485,6 +485,22 @@ for epoch in range(4):
         mse(model(x), y).backward()
         opt.step()
 """,
+    "texts of its own for each rank, in batches that are a UserDict": """\
+from collections import UserDict
+
+def collate(parts):
+    x, y = torch.utils.data.default_collate(parts)
+    return UserDict(x=x, y=y)
+
+mine = TensorDataset(*data[rank::world])
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for epoch in range(3):
+    for batch in DataLoader(mine, 12, shuffle=True, collate_fn=collate):
+        opt.zero_grad()
+        mse(model(batch["x"]), batch["y"]).backward()
+        opt.step()
+""",
     "a head of its own for each rank, which DDP is told to ignore": """\
 model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 1))
 DDP._set_params_and_buffers_to_ignore_for_model(model, ["1.weight", "1.bias"])
@@ -872,6 +888,20 @@ opt = torch.optim.SGD(model.parameters(), 0.1)
 sampler = DistributedSampler(data)
 loader = DataLoader(data, 20, False, sampler, num_workers=2, persistent_workers=True)
 for epoch in range(3):
+    for x, y in loader:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
+    "set_epoch is forgotten, and a BatchSampler draws": (
+        "Two epochs have the same order",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+batches = torch.utils.data.BatchSampler(DistributedSampler(data), 20, True)
+loader = DataLoader(data, batch_sampler=batches)
+for epoch in range(4):
     for x, y in loader:
         opt.zero_grad()
         mse(model(x), y).backward()

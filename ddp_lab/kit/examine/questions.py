@@ -83,11 +83,11 @@ def numbers(ranks: Facts) -> str:
 
 def _batch(ranks: Facts, backwards: int) -> list[str]:
     """Return the samples of a step, if they were seen."""
-    batches = [p["batches"][0] for each in ranks for p in _trained(each)[:1]]
-    first = [tuple(batch[0]) for batch in batches]
+    taken = [p["batches"][0] for each in ranks for p in _trained(each)[:1]]
+    first = [tuple(batch[0]) for batch in taken]
     if not (backwards and first and first[0]):
         return []
-    of, alike = len(ranks), _same_data([_held([batch]) for batch in batches])
+    of, alike = len(ranks), _same_data([_held([batch]) for batch in taken])
     n, differ = len(first[0]), len({*first}) if alike else of
     batches = "1 batch" if differ == 1 else f"{differ} batches"
     shared = "" if differ == of else f" that share {batches}"

@@ -27,7 +27,7 @@ import sys
 import time
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -78,13 +78,13 @@ def digest(tensor: Any, most: int = LARGE) -> int | None:
 
 
 def tensors(data: Any) -> Iterator[Any]:
-    """Yield the tensors in nested lists, tuples and dicts."""
+    """Yield the tensors in nested lists, tuples and mappings."""
     import torch
 
     if isinstance(data, torch.Tensor):
         yield data
-    elif isinstance(data, dict | list | tuple):
-        for each in data.values() if isinstance(data, dict) else data:
+    elif isinstance(data, Mapping | list | tuple):
+        for each in data.values() if isinstance(data, Mapping) else data:
             yield from tensors(each)
 
 
@@ -98,7 +98,7 @@ def samples(data: Any, count: int) -> list[list[int | None]]:
 
 
 def first_tensor(data: Any) -> Any:
-    """Return the first tensor in nested lists, tuples and dicts, or None."""
+    """Return the first tensor in nested lists, tuples and mappings, or None."""
     return next(tensors(data), None)
 
 
@@ -416,15 +416,16 @@ class Witness:
             chosen, data = [*chosen, data.indices], data.dataset
         base = next((n for n, d in enumerate(self.bases) if d is data), len(self.bases))
         self.bases += [data] * (base == len(self.bases))
-        sampler = loader.sampler
-        if type(loader.batch_sampler).__name__ not in ("BatchSampler", "NoneType"):
-            sampler = loader.batch_sampler
+        sampler, batches = loader.sampler, loader.batch_sampler
+        if batches is not None:
+            plain = type(batches).__name__ == "BatchSampler"
+            sampler = batches.sampler if plain else batches
         random = hasattr(sampler, "set_epoch") or "Random" in type(sampler).__name__
         told = {
             "line": place(),
             "base": base,
             "size": _length(loader.dataset),
-            "draws": _length(loader.sampler),
+            "draws": _length(loader.sampler if sampler is batches else sampler),
             "shuffles": bool(getattr(sampler, "shuffle", random)),
             "workers": loader.num_workers,
             "passes": [],
