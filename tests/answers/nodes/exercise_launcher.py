@@ -537,7 +537,8 @@ def launch(command, count):
         living[os.posix_spawn(command[0], command, told, setsigmask=before)] = rank
     while living:
         came = signal.sigtimedwait(awaited, 0.1)
-        if came and came.si_signo != signal.SIGCHLD and not code:
+        # Interrupted at the end of its time, it returns a number that is no signal's.
+        if came and came.si_signo in (signal.SIGTERM, signal.SIGINT) and not code:
             code, number = 128 + came.si_signo, came.si_signo
         for pid in [*living]:
             ended, status = os.waitpid(pid, os.WNOHANG)
