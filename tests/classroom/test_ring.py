@@ -248,7 +248,8 @@ class Given(Rig):
         told = {"what": "messages", "bytes": sent}
         machine = [told | {"rank": rank, "to": 1 - rank} for rank in ranks]
         events = [[] for _ in ranks] + [machine]
-        outputs = [{"same": True, "waited": True, **given} for given in outputs]
+        well = {"same": True, "waited": True, "intact": True}
+        outputs = [well | given for given in outputs]
         self.outcome = Outcome([*outputs, {}], bytes_on_wire=wire, events=events)
 
     def run(self, *args, **more) -> Outcome:

@@ -299,6 +299,7 @@ class Line:
         self.lock, self.tickets = threading.Lock(), count()
         self.open: dict[int, Callable[[str, list[bytes]], None]] = {}
         self.lazy: list[Sent] = []  # what has been begun, where results are lazy
+        self.intact = True  # no message was written to before its wait(), there
         threading.Thread(target=self.listen, daemon=True).start()
 
     def order(
@@ -491,10 +492,17 @@ class Wire(_GROUP):
     # The names of arguments are those by which torch.distributed calls them.
 
     def send(self, tensors: list, dst: int, tag: int = 0) -> Sent:
-        return self.order("send", [dst, tag], tensors[0], tensors, lambda parts: None)
+        (tensor,), sent = tensors, as_bytes(tensors[0])
+
+        def keep(parts: list[bytes]) -> None:
+            self.line.intact &= not self.lazy or as_bytes(tensor) == sent
+
+        return self.order("send", [dst, tag], tensor, tensors, keep)
 
     def recv(self, tensors: list, src: int, tag: int = 0) -> Sent:
         (tensor,) = tensors
+        if self.lazy:
+            tensor.zero_()  # from now on, it can change at any time
 
         def keep(parts: list[bytes]) -> None:
             tensor.copy_(received(parts[0], tensor))

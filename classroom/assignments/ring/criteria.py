@@ -33,7 +33,7 @@ def run(
     kind = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
     given = [{"x": vector.astype(kind), "dtype": dtype} for vector in vectors]
     outcome, diary = wired(rig, given, machine={"lazy": True}, calls=[])
-    outcome.must_give("result", "same", "waited")
+    outcome.must_give("result", "same", "waited", "intact")
     return outcome, diary, vectors.sum(0).astype(kind)
 
 
@@ -91,6 +91,8 @@ def in_place(rig: Rig, *, ranks: int, length: int, seed: int = 0) -> Verdict:
         return fail("all_reduce returns a new tensor: the sum belongs in the old one")
     if verdict.state == "pass" and not all(g["waited"] for g in outcome.outputs):
         return fail("all_reduce returns before it has waited for all that it sends")
+    if verdict.state == "pass" and not all(g["intact"] for g in outcome.outputs):
+        return fail("all_reduce writes to what it sends before it has waited for that")
     return verdict
 
 

@@ -21,7 +21,8 @@ def main() -> None:
         result = answer("ring.py").all_reduce(x)
         same = result is None or result.data_ptr() == x.data_ptr()
         waited = all(work.asked for work in line.lazy)
-        give(result=x if same else result, same=same, waited=waited)
+        result = x if same else result
+        give(result=result, same=same, waited=waited, intact=line.intact)
 
 
 if __name__ == "__main__":

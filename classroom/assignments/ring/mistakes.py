@@ -4,12 +4,8 @@ from classroom.engine.assignment import mistakes
 
 MISTAKES = mistakes(
     """
-@@ chunks: the last one takes the rest
-> fail: bounds(
--    return [length * i // parts for i in range(parts + 1)]
-+    return [length // parts * i for i in range(parts)] + [length]
-
 @@ chunks: as long as can be, and the last ones empty
+> fail: bounds(
 -    return [length * i // parts for i in range(parts + 1)]
 +    return [min(length, -(-length // parts) * i) for i in range(parts + 1)]
 
@@ -40,6 +36,16 @@ MISTAKES = mistakes(
 -    for work in works:
 -        work.wait()
 +    works[1].wait()
+
+@@ in_place: one buffer to send from and to receive into
+> fail: all_reduce writes to what it sends
+-        send_buf = chunks[(rank + 1 - step) % world_size]
+-        exchange(send_buf, chunks[(rank - step) % world_size])
++        buf = torch.empty_like(max(chunks, key=len))
++        mine, other = (chunks[(rank + 1 - step - i) % world_size] for i in range(2))
++        buf[: len(mine)] = mine
++        exchange(buf[: len(mine)], buf[: len(other)])
++        other.copy_(buf[: len(other)])
 
 @@ messages, right, any_length, any_dtype, in_place, bytes_sent, no_deadlock: a collective
 > fail: rank
