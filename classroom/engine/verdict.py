@@ -42,16 +42,15 @@ def blocked(words: str) -> Verdict:
     return Verdict("blocked", words)
 
 
-def up_to_scale(expected: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """Return `expected` times the factor by which `got` has it, as near as can be.
+def scale(expected: np.ndarray, got: np.ndarray) -> float:
+    """Return the factor by which `got` has `expected`, as near as can be.
 
-    It is left as it is where that is hardly another number, or no positive one.
+    It is 1 where that is hardly another number, or no positive one.
     """
     factor = (got * expected).sum()
     factor /= (expected**2).sum()
-    if np.isfinite(factor) and factor > 0 and abs(factor - 1) > 1e-3:
-        return expected * factor
-    return expected
+    other = np.isfinite(factor) and factor > 0 and abs(factor - 1) > 1e-3
+    return float(factor) if other else 1.0
 
 
 def compare(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from classroom.engine.verdict import compare, up_to_scale
+from classroom.engine.verdict import compare, scale
 
 pytestmark = pytest.mark.sandbox
 NEXT = np.nextafter
@@ -68,8 +68,7 @@ def test_what_counts_as_a_difference(expected, got, said):
 )
 def test_a_factor_is_forgiven_if_it_is_one(factor, forgiven):
     expected = np.array([1.0, 2.0])
-    found = up_to_scale(expected, factor * expected)
-    assert (found == (factor if forgiven else 1) * expected).all()
+    assert scale(expected, factor * expected) == (factor if forgiven else 1)
 
 
 def test_what_is_no_array_is_quoted_as_it_is():

@@ -16,7 +16,7 @@ from classroom.assignments.beside.averaging import Net, fill, gradients, loss
 from classroom.assignments.beside.wired import wired
 from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig, compare_all
-from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail, up_to_scale
+from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail, scale
 
 PROGRAMS = {"program": "ddp.py"}
 WORDS = {
@@ -176,19 +176,24 @@ class Case:
         return outcome, diary
 
     def same_gradients(self, outcome: Outcome, scaled: bool = True) -> Verdict:
-        """Compare the gradients; if `scaled`, forgive one factor common to all."""
-        for step, expected in enumerate(self.truth()):
-            if scaled:
-                expected = up_to_scale(expected, outcome.outputs[0]["grads"][step])
+        """Compare the gradients; if `scaled`, forgive one factor common to all, which
+        the first step shows.
+        """
+        truth, first = self.truth(), outcome.outputs[0]["grads"][0]
+        factor = scale(truth[0], first) if scaled else 1.0
+        for step, mean in enumerate(truth):
+            expected = factor * mean
             for rank, given in enumerate(outcome.outputs):
                 if words := compare(rank, expected, given["grads"][step], **TOLERANCE):
                     return fail(f"gradients of step {step}: {words}")
         return PASS
 
     def sent_once(self, diary: Diary) -> Verdict | None:
-        """Say so if a rank sends more or less than each gradient once in a step."""
+        """Say so if a rank sends more or less than each gradient once in a step, from
+        the second one on: at the end of the first, an order is agreed on.
+        """
         expected = sum(self.sizes())
-        for rank, step in product(range(self.ranks), range(len(self.plan))):
+        for rank, step in product(range(self.ranks), range(1, len(self.plan))):
             if (got := sum(diary.sizes(step, rank))) != expected:
                 told = f"{expected} bytes sent in step {step}"
                 return fail(f"rank {rank} expected {told}, got {got}")
@@ -336,11 +341,11 @@ def no_sync(
     **more: Any,
 ) -> Verdict:
     """In no_sync() nothing is sent; the next backward() sends the whole sum, also after
-    a raise.
+    a raise. The last step has one micro-batch: no factor hides how many there were.
     """
     rows = [{"raises": number == raises} for number in range(micro)]
-    plan: list[dict] = [{"micro": micro}, *[{"micro": rows}] * (steps - 1)]
-    more |= {"needs": [[0] * (len(sizes) - 1) + [1]] * steps, "bucket_bytes": 1}
+    plan: list[dict] = [{"micro": micro}, *[{"micro": rows}] * (steps - 1), {}]
+    more |= {"needs": [[0] * (len(sizes) - 1) + [1]] * len(plan), "bucket_bytes": 1}
     case = Case(rig, {"sizes": sizes, "bias": True}, plan, **more)
     outcome, diary = case.judged()
     for rank, step in product(range(case.ranks), range(steps)):
@@ -371,11 +376,12 @@ def unused(
     sizes: list[int],
     heads: list[list[int]],
     micro: int = 1,
+    dtype: str = "float32",
     **more: Any,
 ) -> Verdict:
     """Parameters that a rank, or all ranks, have not used count as zeros."""
     count, ranks = 1 + max(head for row in heads for head in row), len(heads)
-    net = {"sizes": sizes, "bias": True, "heads": count}
+    net = {"sizes": sizes, "bias": True, "heads": count, "dtype": dtype}
     # Every rank moves on to its neighbor's heads with each micro-batch and step.
     turns = [heads[turn % ranks :] + heads[: turn % ranks] for turn in range(micro + 2)]
     steps = range(3)

@@ -4,17 +4,13 @@ from classroom.engine.assignment import mistakes
 
 MISTAKES = mistakes(
     """
-@@ start: buffers keep their own values
+@@ start: what is in no state_dict keeps its own values
 -        for tensor in [*module.parameters(), *module.buffers()]:
-+        for tensor in module.parameters():
++        for tensor in module.state_dict().values():
 
 @@ steps: a sum instead of the mean
 -            mean = flat / dist.get_world_size()
 +            mean = flat
-
-@@ steps: as if there were two ranks
--            mean = flat / dist.get_world_size()
-+            mean = flat / 2
 
 @@ buckets: counts numbers instead of bytes
 -        size = parameter.numel() * parameter.element_size()
@@ -82,6 +78,21 @@ MISTAKES = mistakes(
 +            pass
 +        self.syncing = True
 
+@@ no_sync: divides by the number of micro-batches
+         self.syncing = True
++        self.micro = 1
+         self.ready = {}  # parameters whose .grad is complete, in that order
+
+-            mean = flat / dist.get_world_size()
++            mean = flat / dist.get_world_size() / self.micro
+
+-        self.ready, self.sent = {}, []
++        self.ready, self.sent, self.micro = {}, [], 1
+
+-        self.syncing = False
++        self.syncing = False
++        self.micro += 1
+
 @@ no_sync: takes what no_sync() has gathered for complete
 -        self.ready[parameter] = True
 
@@ -117,6 +128,10 @@ MISTAKES = mistakes(
              self.send(bucket)
 -        for bucket, (flat, work) in zip(self.buckets, self.sent, strict=True):
 +        for bucket, (flat, work) in zip(self.buckets, self.sent):
+
+@@ unused: zeros of float32, whatever the gradients are
+-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
++        gradients = [torch.zeros(p.shape) if p.grad is None else p.grad for p in bucket]
 
 @@ unused: the new order forgets who was not there
 -        order = torch.tensor(came + rest, device=device)  # (parameters,)
