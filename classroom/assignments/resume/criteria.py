@@ -255,13 +255,19 @@ def kills(rig: Rig, *, deaths: str, save_every: int, **more: Any) -> Verdict:
 
 
 def writing(rig: Rig, *, step: int, byte: int, save_every: int, **more: Any) -> Verdict:
-    """The rank that writes dies in the midst of a file: an older checkpoint serves, and
-    the next one is as good as any.
+    """The rank that writes dies in the midst of a file, in two lives: an older
+    checkpoint serves, and the next one is as good as any.
     """
-    lives = Lives(rig, epoch=save_every, save_every=save_every, **more)
-    life = lives.live({0}, plan={"rank": None, "step": step, "byte": byte})
-    if life.failure:  # else its files are small
-        verdict = lives.last({step - save_every, step})
+    starts, lives = {0}, Lives(rig, epoch=save_every, save_every=save_every, **more)
+    for took in (step, save_every):
+        plan = {"rank": None, "step": took, "byte": byte}
+        life = lives.live(starts, plan=plan)
+        if not life.failure:  # its files are small
+            break
+        due = lives.began + took
+        starts = {due - save_every, due}
+    else:
+        verdict = lives.last(starts)
         if verdict.state != "pass":
             return verdict
     end = lives.job["steps"]
