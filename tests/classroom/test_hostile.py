@@ -80,7 +80,8 @@ HOSTILE = {
         "cannot be read",
     ),
     "gives half a character": (
-        "import ranks\n    ranks.give(result='\\ud800', same=True, waited=True)\n"
+        "import ranks\n"
+        "    ranks.give(result='\\ud800', same=True, waited=True, intact=True)\n"
         "    ranks.give.__code__ = (lambda **values: None).__code__",
         "got ?",
     ),
