@@ -492,7 +492,8 @@ class Wire(_GROUP):
     # The names of arguments are those by which torch.distributed calls them.
 
     def send(self, tensors: list, dst: int, tag: int = 0) -> Sent:
-        (tensor,), sent = tensors, as_bytes(tensors[0])
+        (tensor,) = tensors
+        sent = as_bytes(tensor) if self.lazy else b""
 
         def keep(parts: list[bytes]) -> None:
             self.line.intact &= not self.lazy or as_bytes(tensor) == sent

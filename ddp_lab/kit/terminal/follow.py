@@ -35,7 +35,8 @@ def run(
     launcher: str,
     words: Sequence[str],
     timeout: float | None,
-    report: str | None,
+    report: str | None = None,
+    *,
     whole: bool = True,
 ) -> int:
     """Run a program, show what it prints, tell why it failed; return the exit code.

@@ -121,7 +121,7 @@ def _examine(words: Sequence[str]) -> int:
         args.script,
         args.nproc_per_node,
         args.steps,
-        lambda words: codes.append(run("torchrun", words, args.timeout, None, False)),
+        lambda words: codes.append(run("torchrun", words, args.timeout, whole=False)),
     )
     print(f"\n{found}", flush=True)
     return codes[0] or int(not well)
