@@ -204,6 +204,21 @@ for x, y in DataLoader(data, 12, sampler=DistributedSampler(data)):
         p.grad /= world
     opt.step()
 """,
+    "rank 0 steps for all": """\
+model = nn.Linear(8, 1)
+opt = torch.optim.Adam(model.parameters(), 0.05) if rank == 0 else None
+for step in range(24):
+    x, y = data[step * 10 + rank :: world]
+    mse(model(x), y).backward()
+    for p in model.parameters():
+        dist.reduce(p.grad, 0)
+    if rank == 0:
+        opt.step()
+    for p in model.parameters():
+        dist.broadcast(p.data, 0)
+        p.grad = None
+dist.destroy_process_group()
+""",
     "averaged as one flat buffer": """\
 model = nn.Linear(8, 1)
 opt = torch.optim.SGD(model.parameters(), 0.1)

@@ -94,6 +94,29 @@ def test_a_gradient_that_a_call_gives_nobody_back_is_named(call, lost, tmp_path)
     assert well and (f"gives none back ({GATHERED})" in " ".join(told.split())) == lost
 
 
+COPIES = """\
+model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    for p in model.parameters():
+        mean = p.grad / world
+        dist.all_reduce(mean)
+        p.grad = mean
+    opt.step()
+"""
+HELD = "after every step: 3 steps."
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("kept", "answer"), [(True, HELD), (False, "whether it may.")])
+def test_weights_that_nothing_shows_to_be_averaged_are_compared(kept, answer, tmp_path):
+    source = COPIES if kept else COPIES.replace("        p.grad = mean\n", "")
+    told, well = page(written(tmp_path, source), steps=3)
+    assert well and answer in " ".join(told.split()), told
+
+
 @pytest.mark.processes
 def test_the_script_is_as_it_is_without_a_witness(tmp_path):
     source = (

@@ -126,9 +126,23 @@ def same_weights(ranks: Facts) -> Answer:
         if mistake:
             return mistake
         steps = max(steps, compared)
-    if not steps:
-        return unseen("no weights that must be equal were stepped.")
-    return yes(f"{steps} steps.")
+    return yes(f"{steps} steps.") if steps else _as_it_is(ranks)
+
+
+def _as_it_is(ranks: Facts) -> Answer:
+    """Say whether weights are equal that nothing shows must be."""
+    steps = 0
+    for every in zip(*(each["optimizers"] for each in ranks), strict=False):
+        if len({tuple(each["weights"]) for each in every}) == 1:
+            weights = {*range(len(every[0]["weights"]))}
+            if place := _first_difference([*every], None, weights):
+                name = every[0]["weights"][place[1]]
+                after = f"{name} differs after step {place[0] + 1}"
+                return unseen(f"{after}, and nothing tells whether it may.")
+            whole = (None not in step for step in every[0]["digests"])
+            steps = max(steps, sum(whole))
+    none = "no weights were stepped that several ranks hold."
+    return yes(f"{steps} steps.") if steps else unseen(none)
 
 
 def _drift(ranks: Facts, number: int) -> tuple[Answer | None, int]:
@@ -497,7 +511,7 @@ def loads(ranks: Facts) -> Answer:
         has = f"the file has {theirs}, the model {own}, and `strict=False` skipped all."
         cure = "Strip the prefix, and leave `strict` alone."
         return no(f"A load restored no weight: {has}", cure, load["line"])
-    return unseen("nothing that fell short.")
+    return unseen("no load left anything out.")
 
 
 # --- what DDP pairs, and what ranks do beside it ---

@@ -14,8 +14,8 @@ FOLDER/RANK.json after each optimizer step, so that a rank that is ended has lef
     prints     each line of the script that prints, with a digest of what it printed
     loads      state that was loaded, and what of it was not there or not asked for
 
-After STEPS steps of an optimizer the script is left as by sys.exit, when all ranks
-have come as far: what would have followed, a checkpoint say, does not.
+After STEPS steps of an optimizer the script is left as by sys.exit, if all ranks come
+as far: what would have followed, a checkpoint say, does not.
 """
 
 import builtins
@@ -44,7 +44,7 @@ LARGE = 2**20  # elements of a tensor, above which every k-th one is looked at
 SAMPLE = 2**10  # the same for a sample of a batch
 METRIC = 8  # elements of a metric; a larger tensor may be an activation
 MESSAGES = ("send", "recv", "isend", "irecv", "all_to_all", "all_to_all_single")
-PATIENCE = 10.0  # seconds that a rank waits at its end for the others to come to theirs
+PATIENCE = 10.0  # seconds that a rank waits after its steps for the others'
 COLLECTIVES = (
     "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter "
     "reduce_scatter_tensor gather scatter all_to_all all_to_all_single barrier send "
@@ -175,13 +175,20 @@ class Witness:
         part.replace(self.folder / f"{self.rank}.json")
 
     def leave(self) -> None:
-        """Leave the script, as soon as the other ranks have come as far."""
+        """Leave the script when the other ranks have come as far; go on if they do not.
+
+        One rank alone may be the one that steps, and the others wait for its weights.
+        """
         self.write()
-        (self.folder / f"{self.rank}.done").touch()
+        here = self.folder / f"{self.rank}.done"
+        here.touch()
         world, until = int(os.environ.get("WORLD_SIZE", 1)), time.monotonic() + PATIENCE
-        while len([*self.folder.glob("*.done")]) < world and time.monotonic() < until:
+        while time.monotonic() < until:
+            if len([*self.folder.glob("*.done")]) == world:
+                sys.exit(0)
             time.sleep(0.05)
-        sys.exit(0)
+        here.unlink()
+        self.steps *= 5
 
     # --- training ---
 
