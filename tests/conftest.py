@@ -61,6 +61,13 @@ RESTARTS = {
 }
 """What torchrun is told for programs that are killed on purpose."""
 
+ARGUMENTS = {
+    "cifar10/resnet.py": "--data {data} "
+    "--epochs 2 --train-images 256 --test-images 101 --batch 16",
+    "elastic/survive.py": "--die 12",
+}
+"""Small numbers where a program's default is a lesson's worth of work."""
+
 
 def name_of(program: Path) -> str:
     """Return a program's name as the lab says it: `p2p/ring.py`."""

@@ -3,9 +3,10 @@
 answers/SUBJECT/EXERCISE.py solves ddp_lab/SUBJECT/EXERCISE.py, as readers see it. Each
 cell of tests/answers/SUBJECT/EXERCISE.py is a further answer: a right one that goes
 another way, or a wrong one that comes to mind and misses the idea, as its name says.
-Functions that it leaves out are those of the answer that readers see.
+Functions that it leaves out are those of the answer that readers see. A cell of nothing
+but CHANGES = {old: new, ...} is that answer with a few lines changed.
 Puzzles are exercises, too. All answers to an exercise are judged in one launch, if none
-of them ends its ranks.
+of them ends its ranks. `make test` judges the first FEW wrong ones; test-all, all.
 """
 
 import ast
@@ -76,6 +77,7 @@ def others() -> list[Answer]:
         program = _functions((ROOT / "ddp_lab" / f"{exercise}.py").read_text())
         asked = shown.keys() & program.keys()
         for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            text = _changed(answer, text)
             own = _functions(text).keys()
             # A text that has all that is asked for takes no helper of another answer.
             left_out = [] if asked <= own else [n for n in shown if n not in own]
@@ -84,6 +86,17 @@ def others() -> list[Answer]:
             cell = f'"""Solved."""\n{rest}{text}'
             found.append(Answer(exercise, name, kind == "right", cell))
     return found
+
+
+def _changed(answer: str, text: str) -> str:
+    """Return what a cell holds, or the answer that readers see with its CHANGES."""
+    first = ast.parse(text).body[0]
+    if not ast.unparse(first).startswith("CHANGES = "):
+        return text
+    for old, new in ast.literal_eval(first.value).items():
+        assert answer.count(old) == 1, old
+        answer = answer.replace(old, new)
+    return answer
 
 
 def _functions(text: str) -> dict[str, ast.FunctionDef]:
@@ -102,6 +115,8 @@ ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | CALLS
 """Exercises of which each answer has its own launch: a failed call leaves threads."""
 RANKS = {"tensor/exercise_two_d": 4}
 """Where three ranks could not tell right from wrong: a mesh of 1 by 3 is no table."""
+FEW = 3
+"""Wrong answers to an exercise that `make test` judges; the first in its file."""
 NOT_COMPARED = {
     "less/exercise_shares",
     "rpc/exercise_specimens",
@@ -178,18 +193,34 @@ def test_the_solution_is_right(solution, ranks, tmp_path):
     assert run["solved"] == [True] * ranks
 
 
+def wrong(exercise: str) -> list[Answer]:
+    """Return the wrong answers to an exercise."""
+    return [a for a in ANSWERS if a.exercise == exercise and not a.is_right]
+
+
 @each_solution
 def test_right_answers_pass_and_no_wrong_one_does(solution, tmp_path):
-    answers = [each for each in ANSWERS if each.exercise == solution.exercise]
+    further = [a for a in ANSWERS if a.exercise == solution.exercise and a.is_right]
+    judge(wrong(solution.exercise)[:FEW], [solution, *further], tmp_path)
+
+
+@FULL
+@pytest.mark.parametrize(
+    "solution", [s for s in SOLUTIONS if len(wrong(s.exercise)) > FEW], ids=str
+)
+def test_no_further_wrong_answer_passes(solution, tmp_path):
+    judge(wrong(solution.exercise)[FEW:], [solution], tmp_path)
+
+
+def judge(wrong: list[Answer], right: list[Answer], folder: Path) -> None:
+    """Let three ranks run wrong answers to an exercise, and then right ones."""
     # Wrong ones come first: ranks that one of them has damaged would refuse the others.
-    wrong = [answer for answer in answers if not answer.is_right]
-    right = [solution, *(answer for answer in answers if answer.is_right)]
-    paths = {a: solve(a, tmp_path / str(turn)) for turn, a in enumerate(wrong + right)}
-    if name_of(solution.program) in ALONE:
+    paths = {a: solve(a, folder / str(turn)) for turn, a in enumerate(wrong + right)}
+    if name_of(right[0].program) in ALONE:
         passed = [answer for answer, path in paths.items() if passes(path)]
     else:
         ended, printed = tell_apart(
-            RANKS.get(solution.exercise, 3),
+            RANKS.get(right[0].exercise, 3),
             [paths[each] for each in wrong],
             [paths[each] for each in right],
         )

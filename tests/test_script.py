@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, Later
+from conftest import FULL, SCRIPTS, Later
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Run, torchrun
@@ -125,8 +125,12 @@ FLAT = (
 
 @pytest.mark.parametrize(
     "changes",
-    [BY_HAND, OWN_SHARES, TUPLE, FLAT],
-    ids=["hand", "shares", "tuple", "flat"],
+    [
+        pytest.param(BY_HAND, id="hand"),
+        pytest.param(OWN_SHARES, id="shares", marks=FULL),
+        pytest.param(TUPLE, id="tuple", marks=FULL),
+        pytest.param(FLAT, id="flat", marks=FULL),
+    ],
 )
 def test_another_way_is_right_as_well(changes, tmp_path):
     assert verdict(changed(ANSWER.read_text(), *changes), tmp_path) == ""
@@ -281,7 +285,21 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+# One for each thing that the judge looks at.
+FIRST = (
+    "a padded last batch",
+    "no set_epoch",
+    "no DDP",
+    "the loss of rank 0",
+    "everybody writes",
+    "a new optimizer",
+    "a caught error",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FIRST else FULL) for n in MISTAKES]
+)
 def test_the_judge_refuses(name, tmp_path):
     changes, says = MISTAKES[name]
     assert re.search(says, verdict(changed(ANSWER.read_text(), *changes), tmp_path))

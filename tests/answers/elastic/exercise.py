@@ -18,46 +18,25 @@ def load(run, folder, rank):
 
 
 # %% wrong: every ten steps
-def save(run, folder, rank):
-    if run.step % 10:
-        return
-    noise = [None] * dist.get_world_size()
-    dist.all_gather_object(noise, run.noise.get_state())
-    if rank == 0:
-        kept = {"step": run.step, "model": run.ddp.module.state_dict(), "noise": noise}
-        kept |= {"optimizer": run.optimizer.state_dict()}
-        torch.save(kept, folder / "new.pt")
-        os.replace(folder / "new.pt", folder / "snapshot.pt")
-    dist.barrier()
+CHANGES = {
+    "if run.step % 2:": "if run.step % 10:",
+}
 
 
 # %% wrong: momentum forgotten
 # The optimizer's state is saved, and never put back.
-
-
-def load(run, folder, rank):
-    if not (folder / "snapshot.pt").exists():
-        return 0
-    kept = torch.load(folder / "snapshot.pt", map_location="cpu")
-    run.step = kept["step"]
-    run.ddp.module.load_state_dict(kept["model"])
-    run.noise.set_state(kept["noise"][rank])
-    return run.step
+CHANGES = {
+    '    run.optimizer.load_state_dict(kept["optimizer"])\n': "",
+}
 
 
 # %% wrong: the old one is deleted first
-def save(run, folder, rank):
-    if run.step % 2:
-        return
-    noise = [None] * dist.get_world_size()
-    dist.all_gather_object(noise, run.noise.get_state())
-    if rank == 0:
-        kept = {"step": run.step, "model": run.ddp.module.state_dict(), "noise": noise}
-        kept |= {"optimizer": run.optimizer.state_dict()}
-        (folder / "snapshot.pt").unlink(missing_ok=True)
-        torch.save(kept, folder / "new.pt")
-        os.replace(folder / "new.pt", folder / "snapshot.pt")
-    dist.barrier()
+CHANGES = {
+    '        kept |= {"optimizer": run.optimizer.state_dict()}\n': (
+        '        kept |= {"optimizer": run.optimizer.state_dict()}\n'
+        '        (folder / "snapshot.pt").unlink(missing_ok=True)\n'
+    ),
+}
 
 
 # %% wrong: the pointer first
@@ -115,16 +94,11 @@ def load(run, folder, rank):
 
 
 # %% wrong: written in place
-def save(run, folder, rank):
-    if run.step % 2:
-        return
-    noise = [None] * dist.get_world_size()
-    dist.all_gather_object(noise, run.noise.get_state())
-    if rank == 0:
-        kept = {"step": run.step, "model": run.ddp.module.state_dict(), "noise": noise}
-        kept |= {"optimizer": run.optimizer.state_dict()}
-        torch.save(kept, folder / "snapshot.pt")
-    dist.barrier()
+CHANGES = {
+    (
+        '"new.pt")\n        os.replace(folder / "new.pt", folder / "snapshot'
+    ): '"snapshot',
+}
 
 
 # %% right: a file for each step

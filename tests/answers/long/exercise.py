@@ -1,20 +1,7 @@
 # %% wrong: a softmax for each tile
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    average = (grad * out).sum(-1, keepdim=True)
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = q @ k.mT * scale
-        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
-        p = scores.softmax(-1).nan_to_num()
-        grad_scores = p * (grad @ v.mT - average) * scale
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, *pass_on(grad_k, grad_v)
+CHANGES = {
+    "p = (scores - lse).exp()": "p = scores.softmax(-1).nan_to_num()",
+}
 
 
 # %% wrong: all four go home
@@ -24,8 +11,7 @@ def backward(q, k, v, out, lse, grad):
     average = (grad * out).sum(-1, keepdim=True)
     grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
     for turn in range(n):
-        scores = q @ k.mT * scale
-        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
+        scores = (q @ k.mT * scale).masked_fill(~sees((rank - turn) % n), float("-inf"))
         p = (scores - lse).exp()
         grad_scores = p * (grad @ v.mT - average) * scale
         grad_q += grad_scores @ k
@@ -82,41 +68,18 @@ def backward(q, k, v, out, lse, grad):
 
 
 # %% wrong: keys stay at home
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    average = (grad * out).sum(-1, keepdim=True)
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = q @ k.mT * scale
-        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
-        p = (scores - lse).exp()
-        grad_scores = p * (grad @ v.mT - average) * scale
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v = pass_on(k, v)
-    return grad_q, grad_k, grad_v
+CHANGES = {
+    (
+        "v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)\n"
+        "    return grad_q, *pass_on(grad_k, grad_v)"
+    ): ("v = pass_on(k, v)\n    return grad_q, grad_k, grad_v"),
+}
 
 
 # %% wrong: left one rank from home
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    average = (grad * out).sum(-1, keepdim=True)
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = q @ k.mT * scale
-        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
-        p = (scores - lse).exp()
-        grad_scores = p * (grad @ v.mT - average) * scale
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, grad_k, grad_v
+CHANGES = {
+    "return grad_q, *pass_on(grad_k, grad_v)": "return grad_q, grad_k, grad_v",
+}
 
 
 # %% wrong: sent past the counter
@@ -150,20 +113,10 @@ def backward(q, k, v, out, lse, grad):
 
 
 # %% wrong: the last turn is missing
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    average = (grad * out).sum(-1, keepdim=True)
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n - 1):
-        scores = (q @ k.mT * scale).masked_fill(~sees((rank - turn) % n), float("-inf"))
-        p = (scores - lse).exp()
-        grad_scores = p * (grad @ v.mT - average) * scale
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, *pass_on(grad_k, grad_v)
+CHANGES = {
+    "for turn in range(n):": "for turn in range(n - 1):",
+    ("if turn < n - 1:\n            k"): "k",
+}
 
 
 # %% right: stacked

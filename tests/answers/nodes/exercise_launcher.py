@@ -1,523 +1,67 @@
-# %% wrong: a signal's code as Popen gives it
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else failed
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-# %% wrong: always well
-# Ends the ranks as it should, and says that all went well.
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 0
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-# %% wrong: asks for one port and takes another
-# A free port is found, and its neighbor is used.
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1] ^ 1
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-# %% wrong: asks only
-# SIGTERM and a wait: a rank that ignores it is waited for forever.
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        while None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-# %% wrong: kills at once
-# No SIGTERM to the others, so they cannot put anything in order.
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None and caught:
-                rank.send_signal(caught[0])
-        end = time.monotonic() + GRACE
-        while (
-            caught
-            and time.monotonic() < end
-            and None in [rank.poll() for rank in ranks]
-        ):
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
+# %% wrong: the port of old pages
+# Every launch on the same port: the second one on a machine fails.
+CHANGES = {
+    "port = probe.getsockname()[1]": "port = 29500",
+}
 
 # %% wrong: largest code
 # Returns the largest of all codes, not that of the first to fail.
-def launch(command, count):
-    import socket
-    import subprocess
+CHANGES = {
+    "max(failed, 1)": "max(rank.poll() or 0 for rank in ranks) or 1",
+}
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return (
-            128 + caught[0] if caught else max(rank.poll() or 0 for rank in ranks) or 1
-        )
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+# %% wrong: kills at once
+# No SIGTERM to the others, so they cannot put anything in order.
+CHANGES = {
+    "if rank.poll() is None:": "if rank.poll() is None and caught:",
+    "while time.monotonic() < end and": "while caught and time.monotonic() < end and",
+}
 
+# %% wrong: a signal's code as Popen gives it
+CHANGES = {
+    "max(failed, 1)": "failed",
+}
+
+# %% wrong: always well
+# Ends the ranks as it should, and says that all went well.
+CHANGES = {
+    "return 128 + caught[0] if caught else max(failed, 1)": "return 0",
+}
+
+# %% wrong: asks only
+# SIGTERM and a wait: a rank that ignores it is waited for forever.
+CHANGES = {
+    "while time.monotonic() < end and None in": "while None in",
+}
 
 # %% wrong: leaves the others
 # Returns when one has failed, and leaves the others where they are.
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
+CHANGES = {
+    "                rank.send_signal(caught[0] if caught else signal.SIGTERM)\n": (
+        "                pass\n"
+    ),
+    "            rank.kill()\n            rank.wait()\n": "            pass\n",
+}
 
 # %% wrong: local rank forgotten
 # RANK alone; a rank with a GPU would not know which.
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-# %% wrong: the port of old pages
-# Every launch on the same port: the second one on a machine fails.
-def launch(command, count):
-    import subprocess
-
-    port = 29500
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
+CHANGES = {
+    ' "LOCAL_RANK": rank,': "",
+}
 
 # %% wrong: the six variables and no others
 # PATH, HOME and CUDA_VISIBLE_DEVICES are gone.
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-# %% wrong: the signal for rank 0 alone
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks[:1]:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
+CHANGES = {
+    "os.environ | told |": "told |",
+}
 
 # %% wrong: waits in turn
 # Waits for rank 0, then for rank 1: a later one may fail, unheard.
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.wait() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+CHANGES = {
+    "codes = [rank.poll() for rank in ranks]": (
+        "codes = [rank.wait() for rank in ranks]"
+    ),
+}
 
 
 # %% right: blocked signals

@@ -1,119 +1,40 @@
 # %% wrong: a sampler seeded by rank
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data, seed=100 * rank)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
+CHANGES = {
+    "DistributedSampler(data": "DistributedSampler(data, seed=100 * rank",
+}
 
 
 # %% wrong: a writer on every node
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if local_rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
+CHANGES = {
+    "if rank == 0:": "if local_rank == 0:",
+}
 
 
 # %% wrong: momentum of the epoch before
-def train(data, rank, local_rank, device, path):
-    from copy import deepcopy
-
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        before = deepcopy(optimizer.state_dict())
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = before
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
+CHANGES = {
+    "def train(data, rank, local_rank, device, path):\n": (
+        "def train(data, rank, local_rank, device, path):\n"
+        "    from copy import deepcopy\n"
+        "\n"
+    ),
+    "        sampler.set_epoch(epoch)\n": (
+        "        sampler.set_epoch(epoch)\n"
+        "        before = deepcopy(optimizer.state_dict())\n"
+    ),
+    "optimizer.state_dict()\n": "before\n",
+}
 
 
 # %% wrong: names with a prefix
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
+CHANGES = {
+    '{"model": ddp.module.state_dict': '{"model": ddp.state_dict',
+}
 
 
 # %% wrong: one seed
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(0)
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
+CHANGES = {
+    "rank)  # DDP makes the models equal; the noise should differ": "0)",
+}
 
 
 # %% wrong: padding counts
@@ -128,84 +49,40 @@ def test(ddp, data, device):
 
 
 # %% wrong: the epoch is set too late
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        sampler.set_epoch(epoch)
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
+CHANGES = {
+    "        sampler.set_epoch(epoch)\n": "",
+    "            optimizer.step()\n": (
+        "            optimizer.step()\n        sampler.set_epoch(epoch)\n"
+    ),
+}
 
 
 # %% wrong: the loss of one rank
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    return ddp, loss.item(), test(ddp, data, device)
+CHANGES = {
+    (
+        "total = loss.detach().clone()\n"
+        "    dist.all_reduce(total, op=dist.ReduceOp.SUM)\n"
+        "    return ddp, total.item() / dist.get_world_size"
+    ): "return ddp, loss.item",
+}
 
 
 # %% wrong: the loss of the whole epoch
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        losses = []
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            losses.append(loss.detach())
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = torch.stack(losses).mean()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
+CHANGES = {
+    "        sampler.set_epoch(epoch)\n": (
+        "        sampler.set_epoch(epoch)\n        losses = []\n"
+    ),
+    "            optimizer.zero_grad()\n": (
+        "            optimizer.zero_grad()\n            losses.append(loss.detach())\n"
+    ),
+    "total = loss.detach().clone()": "total = torch.stack(losses).mean()",
+}
 
 
 # %% wrong: the test runs the wrapper
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
+CHANGES = {
+    "= ddp.module": "= ddp",
+}
 
 
 # %% wrong: written before the epoch

@@ -1,56 +1,25 @@
 # %% wrong: the buffer is left as it is
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+CHANGES = {
+    "    model.fill_buffers()\n": "",
+}
 
 
 # %% wrong: the whole model on every rank first
-def build(mesh, weights):
-    model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+CHANGES = {
+    ('with torch.device("meta"):\n        model'): "model",
+}
 
 
 # %% wrong: one group
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+CHANGES = {
+    ("    for block in model.blocks:\n        fully_shard(block, mesh=mesh)\n"): "",
+}
 
 
 # %% wrong: loss goes past the hooks
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+CHANGES = {
+    '    register_fsdp_forward_method(model, "loss")\n': "",
+}
 
 
 # %% wrong: never filled with weights
@@ -70,74 +39,39 @@ def build(mesh, weights):
 
 
 # %% wrong: each micro-batch counts the same
-def step(model, optimizer, micro_batches):
-    mean = 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * 1 / len(micro_batches)
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
+CHANGES = {
+    "rows, mean = sum(len(x) for x, _ in micro_batches), 0.0": "mean = 0.0",
+    "len(x) / rows  # each row counts the same": "1 / len(micro_batches)",
+}
 
 
 # %% wrong: never reduced
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches))
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
+CHANGES = {
+    "micro_batches) - 1": "micro_batches)",
+}
 
 
 # %% wrong: not clipped
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
+CHANGES = {
+    "LIMIT": "1e9",
+}
 
 
 # %% wrong: this rank's norm
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    parts = [p.grad.to_local() for p in model.parameters()]
-    norm = torch.nn.utils.get_total_norm(parts)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.item()
+CHANGES = {
+    "norm =": (
+        "parts = [p.grad.to_local() for p in model.parameters()]\n"
+        "    norm = torch.nn.utils.get_total_norm(parts)\n"
+        "   "
+    ),
+    "return mean, norm.full_tensor().item()": "return mean, norm.item()",
+}
 
 
 # %% wrong: gradients are never cleared
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    return mean, norm.full_tensor().item()
+CHANGES = {
+    "    optimizer.zero_grad()\n": "",
+}
 
 
 # %% wrong: the optimizer's own names

@@ -12,18 +12,13 @@ def step(weights, flat, shard, optimizer, limit):
 
 
 # %% wrong: the sum of the norms
-def step(weights, flat, shard, optimizer, limit):
-    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
-    shard.grad = torch.empty_like(shard)
-    dist.reduce_scatter_tensor(shard.grad, gradients)
-    norm = shard.grad.norm()
-    dist.all_reduce(norm)
-    shard.grad *= (limit / norm).clamp(max=1.0)
-    optimizer.step()
-    for w in weights:
-        w.grad = None
-    dist.all_gather_into_tensor(flat, shard.detach())
-    return norm
+CHANGES = {
+    (
+        "squares = shard.grad.square().sum()\n"
+        "    dist.all_reduce(squares)  # every rank now holds the sum over all shards\n"
+        "    norm = squares.sqrt("
+    ): ("norm = shard.grad.norm()\n    dist.all_reduce(norm"),
+}
 
 
 # %% wrong: clipped before the mean
@@ -40,18 +35,10 @@ def step(weights, flat, shard, optimizer, limit):
 
 
 # %% wrong: the sum for the mean
-def step(weights, flat, shard, optimizer, limit):
-    shard.grad = torch.empty_like(shard)
-    dist.reduce_scatter_tensor(shard.grad, flatten([w.grad for w in weights]))
-    squares = shard.grad.square().sum()
-    dist.all_reduce(squares)
-    norm = squares.sqrt()
-    shard.grad *= (limit / norm).clamp(max=1.0)
-    optimizer.step()
-    for w in weights:
-        w.grad = None
-    dist.all_gather_into_tensor(flat, shard.detach())
-    return norm
+CHANGES = {
+    "    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()\n": "",
+    "gradients)  # my shard of the mean": "flatten([w.grad for w in weights]))",
+}
 
 
 # %% wrong: own gradients only
@@ -85,34 +72,18 @@ def step(weights, flat, shard, optimizer, limit):
 
 
 # %% wrong: no gather
-def step(weights, flat, shard, optimizer, limit):
-    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
-    shard.grad = torch.empty_like(shard)
-    dist.reduce_scatter_tensor(shard.grad, gradients)
-    squares = shard.grad.square().sum()
-    dist.all_reduce(squares)
-    norm = squares.sqrt()
-    shard.grad *= (limit / norm).clamp(max=1.0)
-    optimizer.step()
-    for w in weights:
-        w.grad = None
-    return norm
+CHANGES = {
+    (
+        "    # Every rank ends up with all shards, each as its owner has updated it.\n"
+        "    dist.all_gather_into_tensor(flat, shard.detach())\n"
+    ): "",
+}
 
 
 # %% wrong: always scaled to the limit
-def step(weights, flat, shard, optimizer, limit):
-    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
-    shard.grad = torch.empty_like(shard)
-    dist.reduce_scatter_tensor(shard.grad, gradients)
-    squares = shard.grad.square().sum()
-    dist.all_reduce(squares)
-    norm = squares.sqrt()
-    shard.grad *= limit / norm
-    optimizer.step()
-    for w in weights:
-        w.grad = None
-    dist.all_gather_into_tensor(flat, shard.detach())
-    return norm
+CHANGES = {
+    "shard.grad *= (limit / norm).clamp(max=1.0)": "shard.grad *= limit / norm",
+}
 
 
 # %% wrong: all_reduce, then cut

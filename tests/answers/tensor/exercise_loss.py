@@ -41,41 +41,15 @@ def loss_and_gradient(logits, targets, first):
 
 
 # %% wrong: ignored rows counted
-def loss_and_gradient(logits, targets, first):
-    counts = torch.ones_like(targets, dtype=torch.bool)
-    row = targets - first
-    mine = counts & (row >= 0) & (row < logits.size(1))
-    row = torch.where(mine, row, 0).unsqueeze(1)
-    largest = logits.amax(1)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    logits = logits - largest.unsqueeze(1)
-    right = logits.gather(1, row).squeeze(1) * mine
-    sums = torch.stack([logits.exp().sum(1), right])
-    dist.all_reduce(sums)
-    log_sum_exp, right = sums[0].log(), sums[1]
-    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
-    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
-    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
-    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+CHANGES = {
+    "targets != -100": "torch.ones_like(targets, dtype=torch.bool)",
+}
 
 
 # %% wrong: largest logits added up
-def loss_and_gradient(logits, targets, first):
-    counts = targets != -100
-    row = targets - first
-    mine = counts & (row >= 0) & (row < logits.size(1))
-    row = torch.where(mine, row, 0).unsqueeze(1)
-    largest = logits.amax(1)
-    dist.all_reduce(largest)
-    logits = logits - largest.unsqueeze(1)
-    right = logits.gather(1, row).squeeze(1) * mine
-    sums = torch.stack([logits.exp().sum(1), right])
-    dist.all_reduce(sums)
-    log_sum_exp, right = sums[0].log(), sums[1]
-    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
-    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
-    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
-    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+CHANGES = {
+    "largest, dist.ReduceOp.MAX)  # every rank holds each one's largest": "largest)",
+}
 
 
 # %% wrong: logits gathered
@@ -105,22 +79,9 @@ def loss_and_gradient(logits, targets, first):
 
 
 # %% wrong: one subtracted on every rank
-def loss_and_gradient(logits, targets, first):
-    counts = targets != -100
-    row = targets - first
-    mine = counts & (row >= 0) & (row < logits.size(1))
-    row = torch.where(mine, row, 0).unsqueeze(1)
-    largest = logits.amax(1)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    logits = logits - largest.unsqueeze(1)
-    right = logits.gather(1, row).squeeze(1) * mine
-    sums = torch.stack([logits.exp().sum(1), right])
-    dist.all_reduce(sums)
-    log_sum_exp, right = sums[0].log(), sums[1]
-    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
-    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
-    gradient.scatter_add_(1, row, -torch.ones_like(row, dtype=gradient.dtype))
-    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+CHANGES = {
+    "-mine.to(gradient).unsqueeze(1": "-torch.ones_like(row, dtype=gradient.dtype",
+}
 
 
 # %% wrong: own maximum not exchanged
@@ -142,22 +103,9 @@ def loss_and_gradient(logits, targets, first):
 
 
 # %% wrong: target counted by every rank
-def loss_and_gradient(logits, targets, first):
-    counts = targets != -100
-    row = targets - first
-    mine = counts & (row >= 0) & (row < logits.size(1))
-    row = torch.where(mine, row, 0).unsqueeze(1)
-    largest = logits.amax(1)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    logits = logits - largest.unsqueeze(1)
-    right = logits.gather(1, row).squeeze(1)
-    sums = torch.stack([logits.exp().sum(1), right])
-    dist.all_reduce(sums)
-    log_sum_exp, right = sums[0].log(), sums[1]
-    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
-    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
-    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
-    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+CHANGES = {
+    "1) * mine": "1)",
+}
 
 
 # %% wrong: the library does it
@@ -175,22 +123,9 @@ def loss_and_gradient(logits, targets, first):
 
 
 # %% wrong: three numbers and one more
-def loss_and_gradient(logits, targets, first):
-    counts = targets != -100
-    row = targets - first
-    mine = counts & (row >= 0) & (row < logits.size(1))
-    row = torch.where(mine, row, 0).unsqueeze(1)
-    largest = logits.amax(1)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    logits = logits - largest.unsqueeze(1)
-    right = logits.gather(1, row).squeeze(1) * mine
-    sums = torch.stack([logits.exp().sum(1), right, right])
-    dist.all_reduce(sums)
-    log_sum_exp, right = sums[0].log(), sums[1]
-    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
-    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
-    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
-    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+CHANGES = {
+    "right]": "right, right]",
+}
 
 
 # %% right: all three in one gather

@@ -45,30 +45,11 @@ def step(model, optimizer, mesh, x, y):
 
 
 # %% wrong: dimensions exchanged
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["data"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["tensor"])
-    return model
-
-
-def step(model, optimizer, mesh, x, y):
-    data = mesh["tensor"]
-    x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
-    F.mse_loss(model(x), y).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm.full_tensor().item()
+CHANGES = {
+    '"tensor"], plan': '"data"], plan',
+    '"data"])': '"tensor"])',
+    'data = mesh["data"]': 'data = mesh["tensor"]',
+}
 
 
 # %% wrong: gradients kept for the next step
@@ -96,19 +77,9 @@ def step(model, optimizer, mesh, x, y):
 
 
 # %% wrong: norms are not in the plan
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["data"])
-    return model
+CHANGES = {
+    '        "norms.*": Whole(),\n': "",
+}
 
 
 # %% wrong: sharded and not cut
@@ -119,18 +90,12 @@ def cut(model, mesh):
 
 
 # %% wrong: cut and not sharded
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    return model
+CHANGES = {
+    (
+        "    for part in (*model.mlps, model):\n"
+        '        fully_shard(part, mesh=mesh["data"])\n'
+    ): "",
+}
 
 
 # %% wrong: samples by the world's rank
