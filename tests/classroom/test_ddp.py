@@ -126,7 +126,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.parametrize("criterion", some(ddp.CRITERIA, "fast", "waits"))
+@pytest.mark.parametrize("criterion", some(ddp.CRITERIA, "fast"))
 def test_another_style_passes(name, criterion):
     (cell,) = (cell for cell in cells("ddp") if cell.name == criterion)
     found = verdict("ddp", changed("ddp", *RIGHT[name]), criterion, cell.cases)

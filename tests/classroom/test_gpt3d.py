@@ -144,11 +144,12 @@ BUCKET = changed(
 )
 
 
-@pytest.mark.parametrize("criterion", some(CRITERIA, "clip", "held", "wire"))
+@pytest.mark.parametrize("criterion", some(CRITERIA, "held", "wire"))
 def test_the_library_gets_all_points(criterion):
     assert tried({"gpt3d.py": LIBRARY}, criterion) == "pass"
 
 
+@pytest.mark.full
 def test_what_the_library_sends_without_need_counts():
     answer = LIBRARY.replace(", src_data_rank=None", "")
     (cell,) = (cell for cell in cells("gpt3d") if cell.name == "wire")
@@ -260,9 +261,8 @@ class Trainer:
 """
 
 
-@pytest.mark.parametrize("criterion", ["held", "wire"])
-def test_the_whole_model_on_every_rank_is_no_cut(criterion):
+def test_the_whole_model_on_every_rank_is_no_cut():
     """It is right, and shows its share: tensors and bytes give it away."""
     assert tried({"gpt3d.py": WHOLE}, "gradients") == "pass"
-    found = tried({"gpt3d.py": WHOLE}, criterion)
-    assert " in tensors, expected" in found or "MB on the wire, got" in found, found
+    assert " in tensors, expected" in tried({"gpt3d.py": WHOLE}, "held")
+    assert "MB on the wire, got" in tried({"gpt3d.py": WHOLE}, "wire")
