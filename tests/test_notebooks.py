@@ -109,16 +109,6 @@ def test_no_picture_is_made_and_dropped():
     paths = [*kit.lessons(), *(ROOT / "classroom" / "source").glob("*/*.ipynb")]
     code = [cell for path in paths for cell in cells(path, "code")]
     assert [line for cell in code for line in dropped(cell)] == []
-    call = "draw.before_after(a, b, c)"
-    for lost in (
-        f"{call}\nassert a",
-        f"if a:\n    {call}",
-        f"x = %python a\n{call}\n1",
-    ):
-        assert dropped(new_code_cell(lost)) == [call]
-    assert dropped(new_code_cell("from figs.runs import a as b\nb(1)\n1")) == ["b(1)"]
-    for shown in (call, f"%cd a\n{call}", f"display({call})\nassert a"):
-        assert dropped(new_code_cell(shown)) == []
 
 
 @lessons
