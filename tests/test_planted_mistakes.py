@@ -6,6 +6,7 @@ each program and runs the program itself after it, in the same ranks; `make test
 plants all of them.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,7 @@ MISTAKES = {
             "op=dist.ReduceOp.SUM, group=group)",
             "op=dist.ReduceOp.SUM)",
         ),
-        "a place in the group taken for a rank": (
+        "a place in the group taken for a rank, on 4 ranks": (
             "src=ranks[0], group=group",
             "group_src=ranks[0], group=group",
         ),
@@ -166,15 +167,15 @@ MISTAKES = {
         "train past DDP": ("loss = model(batch)", "loss = model.module(batch)"),
     },
     "scale/three_d": {
-        "the ranks of a tensor group work on different samples": (
+        "the ranks of a tensor group work on different samples, on 4 ranks": (
             "tokens.chunk(turns)[turn] for",
             "tokens.chunk(2)[dist.get_rank() % 2] for",
         ),
-        "each stage clips by itself": (
+        "each stage clips by itself, on 2 ranks": (
             "    dist.all_reduce(square, group=pipeline)  #",
             "    #",
         ),
-        "the norms are left out of the plan": (
+        "the norms are left out of the plan, on 4 ranks": (
             '        "blocks.*.norm1": SequenceParallel(),\n',
             "",
         ),
@@ -346,13 +347,13 @@ MISTAKES = {
         ),
     },
     "inside/norm": {
-        "buffers of each rank": (
-            "            dist.broadcast(buffer, src=0)",
-            "            buffer.add_(0)",
-        ),
         "a mean over the own rows in backward": (
             "        dist.all_reduce(sums)  # each sample has moved the mean for all\n",
             "        sums *= dist.get_world_size()\n",
+        ),
+        "buffers of each rank": (
+            "            dist.broadcast(buffer, src=0)",
+            "            buffer.add_(0)",
         ),
     },
     "inside/beyond": {
@@ -871,7 +872,7 @@ MISTAKES = {
             "[mesh.get_rank()]",
             "[mesh.get_rank() % (mesh.size() // 2)]",
         ),
-        "the mesh is transposed": (
+        "the mesh is transposed, on 4 ranks": (
             'square.get_local_rank("shard")',
             'square.get_local_rank("replicate")',
         ),
@@ -1028,16 +1029,19 @@ MISTAKES = {
         ),
     },
     "tensor/two_d": {
-        "both halves of the batch are the same": (
+        "both halves of the batch are the same, on 4 ranks": (
             "t.chunk(turns)[turn]",
             "t.chunk(turns)[0]",
         ),
-        "the norms are not in the plan": ('        "blocks.*.norm1": Whole(),\n', ""),
-        "an f for each of query, key and value": (
+        "the norms are not in the plan, on 4 ranks": (
+            '        "blocks.*.norm1": Whole(),\n',
+            "",
+        ),
+        "an f for each of query, key and value, on 4 ranks": (
             "cut(uncut(device), mesh, shared_input())",
             "cut(uncut(device), mesh, plan())",
         ),
-        "the ranks of a tensor group see different rows": (
+        "the ranks of a tensor group see different rows, on 4 ranks": (
             'turn, turns = mesh["data"].get_local_rank(), mesh["data"].size()',
             "turn, turns = rank, world_size",
         ),
@@ -1055,23 +1059,24 @@ MISTAKES = {
 }
 """By program: what each mistake is called, and what it puts in place of what."""
 
-FOUR = ("collectives/groups", "scale/three_d", "sharding/hybrid", "tensor/two_d")
 TWO_NODES = (
     "less/two_levels",
     "nodes/who",
     "old_pages/course_2022_files",
     "tensor/mesh",
 )
-"""Programs that need four ranks to be wrong, and those that need two nodes of two."""
+"""Programs whose mistakes need two nodes, of two ranks each."""
 # They are killed, start processes, or leave threads of RPC behind when they fail.
 ALONE = tuple(name.removesuffix(".py") for name in (*RESTARTS, *ARGUMENTS))
 ALONE += ("old_pages/course_2022_spawn", "old_pages/tutorial_2017", "rpc/", *TWO_NODES)
 NOTICED = ("exception", "timeout")
 
 
-def ranks_of(program: str) -> int:
-    """Return on how many ranks of each node a program's mistakes are planted."""
-    return 4 if program in FOUR else 2 if program in TWO_NODES else 3
+def ranks_of(program: str, name: str) -> int:
+    """Return on how many ranks, of each node, a mistake is planted."""
+    if told := re.search(r", on (\d) ranks$", name):
+        return int(told[1])
+    return 2 if program in TWO_NODES else 3
 
 
 def planted(program: str, name: str, folder: Path) -> Path:
@@ -1085,20 +1090,24 @@ def program_file(program: str) -> Path:
     return ROOT / "ddp_lab" / f"{program}.py"
 
 
-def first_and_others(programs: list[str]) -> list:
+def cases(programs: list[str]) -> list:
     """Return each program with its first mistake and, for test-all, with the others."""
-    cases = []
+    found = []
     for program in programs:
+        by_ranks: dict[int, list[str]] = {}
         first, *others = MISTAKES[program]
-        cases.append(pytest.param(program, [first], id=f"{program}: {first}"))
-        if others:
-            cases.append(pytest.param(program, others, marks=FULL, id=program))
-    return cases
+        for name in others:
+            by_ranks.setdefault(ranks_of(program, name), []).append(name)
+        found.append(pytest.param(program, [first], id=f"{program}: {first}"))
+        for names in by_ranks.values():
+            more = f"{program}: {len(names)} more"
+            found.append(pytest.param(program, names, id=more, marks=FULL))
+    return found
 
 
 @pytest.mark.parametrize(
     "program, names",
-    first_and_others([p for p in MISTAKES if not p.startswith(ALONE)]),
+    cases([p for p in MISTAKES if not p.startswith(ALONE)]),
 )
 def test_mistakes_are_caught_and_the_program_is_right(program, names, tmp_path):
     paths = {
@@ -1106,7 +1115,7 @@ def test_mistakes_are_caught_and_the_program_is_right(program, names, tmp_path):
         for number, name in enumerate(names)
     }
     right = smaller(program_file(program), tmp_path / "right")
-    ranks = ranks_of(program)
+    ranks = ranks_of(program, names[0])
     ended, printed = tell_apart(ranks, [*paths], [right], timeout=20)
     assert not ended.pop(right), printed
     unnoticed = {paths[p]: kind for p, kind in ended.items() if kind not in NOTICED}
@@ -1114,10 +1123,10 @@ def test_mistakes_are_caught_and_the_program_is_right(program, names, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "program, names", first_and_others([p for p in MISTAKES if p.startswith(ALONE)])
+    "program, names", cases([p for p in MISTAKES if p.startswith(ALONE)])
 )
 def test_the_mistake_is_caught(program, names, tmp_path):
-    ranks, file = ranks_of(program), f"{program}.py"
+    ranks, file = ranks_of(program, names[0]), f"{program}.py"
     arguments = ARGUMENTS.get(file, "")
     if "{data}" in arguments:
         arguments = arguments.format(data=prepare().root)
