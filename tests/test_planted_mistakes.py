@@ -717,7 +717,7 @@ MISTAKES = {
         ),
     },
     "rpc/chain": {
-        "skip a worker": (
+        "skip a worker, on 2 ranks": (
             '(me + 1) % world_size}", passes_on',
             '(me + 2) % world_size}", passes_on',
         ),
