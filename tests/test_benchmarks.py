@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from conftest import FULL
 
 from bench import Result, Timing, interleaved, launch, three_digits, written
 from bench import __main__ as command
@@ -67,7 +68,7 @@ def test_the_floor_notices_a_rank_that_fails(monkeypatch, tmp_path, capfd):
     assert "the ranks ended with [0, 256]" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=FULL)])
 def test_the_collectives_are_timed_at_every_size(ranks):
     run = torchrun(f"--nproc-per-node {ranks} {PROGRAMS / 'collectives.py'} 1")
     for by_size in run["seconds"]:

@@ -563,21 +563,6 @@ def memory_of(road, model: dict, shape: dict) -> tuple[float, float, float]:
 SEVEN_BILLION = {"parameters": 6.7e9, "layers": 32, "width": 4096, "length": 2048}
 
 
-def test_the_page_computes_memory_as_the_lesson_does(page):
-    road, shards = lesson_road(), {"DDP": 1, "sharded": 16}
-    page.evaluate(f"() => {{ {planner()}; window.memory = memory; }}")
-    for kind, tensor, pipeline, rows, again in product(
-        shards, (1, 4), (1, 8), (1, 2), (0, 1)
-    ):
-        shape = {"kind": kind, "data": 16, "shard": shards[kind], "tensor": tensor}
-        shape |= {"pipeline": pipeline, "rows": rows, "recompute": again}
-        train = SEVEN_BILLION | {"sequences": 16 * rows * 4}
-        got = page.evaluate("([t, c]) => memory(t, c)", [train, shape])
-        state = got["weights"] + got["gradients"] + got["optimizer"]
-        found = state, got["gathered"], got["activations"]
-        assert found == pytest.approx(memory_of(road, train, shape)), shape
-
-
 def drawn_situations(road, count: int):
     """Yield trainings and layouts as a reader may set them, and odder ones."""
     chance = random.Random(33)

@@ -160,7 +160,7 @@ def damage_file(path: Path, damage: str) -> None:
     "obstacle, ranks",
     [
         ("full", 2),
-        ("full", 4),
+        pytest.param("full", 4, marks=FULL),
         ("read-only", 2),
         pytest.param("read-only", 4, marks=FULL),
     ],
@@ -232,7 +232,13 @@ def stopped(run) -> str:
 
 
 @pytest.mark.parametrize(
-    "damage, ranks", [("half", 2), ("half", 4), ("empty", 2), ("text", 2)]
+    "damage, ranks",
+    [
+        ("half", 2),
+        pytest.param("half", 4, marks=FULL),
+        pytest.param("empty", 2, marks=FULL),
+        ("text", 2),
+    ],
 )
 def test_a_damaged_checkpoint_stops_a_resume(damage, ranks, folder, earlier, launch):
     earlier("checkpoint/resume", ranks)
@@ -262,12 +268,12 @@ def test_a_resume_of_another_model(folder, earlier, launch):
     "file, damage, ranks",
     [
         ("__1_0.distcp", "half", 2),
-        ("__3_0.distcp", "half", 4),
-        ("__1_0.distcp", "empty", 2),
-        ("__1_0.distcp", "text", 2),
+        pytest.param("__3_0.distcp", "half", 4, marks=FULL),
+        pytest.param("__1_0.distcp", "empty", 2, marks=FULL),
+        pytest.param("__1_0.distcp", "text", 2, marks=FULL),
         ("__0_0.distcp", "missing", 2),
-        (".metadata", "half", 2),
-        (".metadata", "empty", 2),
+        pytest.param(".metadata", "half", 2, marks=FULL),
+        pytest.param(".metadata", "empty", 2, marks=FULL),
         (".metadata", "text", 2),
     ],
 )

@@ -129,7 +129,7 @@ EXITS = (
     [
         pytest.param(False, *RAISES, id="raises-warm"),
         pytest.param(False, *EXITS, id="exits-warm"),
-        pytest.param(True, *RAISES, id="raises-cold"),
+        pytest.param(True, *RAISES, id="raises-cold", marks=FULL),
         pytest.param(True, *EXITS, id="exits-cold", marks=FULL),
     ],
 )

@@ -12,7 +12,7 @@ from contextlib import suppress
 import forked
 import psutil
 import pytest
-from conftest import WARM, Cell, living, wait_until
+from conftest import FULL, WARM, Cell, living, wait_until
 from jupyter_client import KernelManager
 
 from ddp_lab import ROOT
@@ -194,7 +194,7 @@ def stands(cell: Cell, path, rank: int) -> bool:
     return re.search(where, cell.text) is not None
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 @pytest.mark.parametrize("name", HANGING)
 def test_a_stopped_run_says_where_every_rank_stood(lab, programs, rests, name, ranks):
     path = programs(HANGING[name])

@@ -266,6 +266,7 @@ def test_a_practitioner_would_accept_the_answer(name):
     assert accepts(answer), answer.told
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_answer_is_another_with_a_mistake_in_the_model(name):
     asked, accepts, mistake = SITUATIONS[name]

@@ -83,7 +83,10 @@ ENDS = {
     "failure": "if rank == 1: raise ValueError('no')\ntime.sleep(600)",
     "timeout": "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)",
 }
-COLD = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+COLD = pytest.mark.parametrize(
+    "cold",
+    [pytest.param(False, id="warm"), pytest.param(True, id="cold", marks=FULL)],
+)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,10 @@ from ddp_lab.kit import python, torchrun
 
 pytestmark = pytest.mark.processes
 
-WAYS = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+WAYS = pytest.mark.parametrize(
+    "cold",
+    [pytest.param(False, id="warm"), pytest.param(True, id="cold", marks=FULL)],
+)
 
 
 @pytest.fixture
@@ -84,7 +87,7 @@ WORKERS = """
 """
 
 
-@WAYS
+@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 def test_workers_pickles_progress_bars(script, cold):
     name = script(WORKERS)
     run = torchrun(f"--nproc-per-node 2 {name} --lr 0.01 a 'b c'", cold=cold)
