@@ -133,7 +133,6 @@ HANGS = {
         """,
         "the run: rank 0 waits in send for rank 1, rank 1 waits in send for rank 0",
         "dist.send",
-        marks=(),
     ),
     "only rank 0 calls barrier": Program(
         """
@@ -460,6 +459,7 @@ def test_why(program, started):
         assert job.said("done") == program.ranks
 
 
+@FULL
 def test_a_frozen_rank_stays_frozen(started):
     job = started(HANGS["a frozen rank"])
 
