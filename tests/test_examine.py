@@ -8,14 +8,15 @@ import sys
 import threading
 
 import pytest
-from conftest import FULL, outside
+from conftest import FULL, Later, outside
 from scripts import HEAD, RIGHT, WRONG
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, torchrun
-from ddp_lab.kit.examine import examined, witness
+from ddp_lab.kit.examine import examined
 from ddp_lab.kit.terminal.main import main
 
+witness = Later("ddp_lab.kit.examine.witness")
 LIMITS = Limits(silence=60)
 # Programs whose training is not shared, or whose ranks all write, on purpose.
 MEANT = {"script/joined", "script/single", "script/wrapped", "script/sampled"}
@@ -128,7 +129,10 @@ def test_the_script_is_as_it_is_without_a_witness(tmp_path):
     )
     script = written(tmp_path, source)
     runs = []
-    for words in ([str(script)], [witness.__file__, str(tmp_path), "99", str(script)]):
+    for words in (
+        [str(script)],
+        [str(examined.WITNESS), str(tmp_path), "99", str(script)],
+    ):
         run = torchrun(["--nproc-per-node", "2", *words, "--lr", "3"], limits=LIMITS)
         runs.append(sorted(run.lines))
     assert runs[0] == runs[1] and "__main__ ['--lr', '3']" in str(runs[0])

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import SCRIPTS, name_of
-from IPython.core.interactiveshell import InteractiveShell
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import hints
@@ -144,15 +143,6 @@ def test_a_number_asks_for_that_hint(cells, said):
         assert "hint 2 the last one" in said(hints.hint, number)
     assert said(hints.hint).startswith("p2p/apples, hint 2")
     assert "There is no exercise 2" in said(hints.solution, 2)
-
-
-def test_without_its_brackets_it_is_called_as_well(cells, said):
-    cells.append("%torchrun ddp_lab/p2p/apples.py")
-    shell = InteractiveShell()
-    shell.history_manager.enabled = False
-    shell.push({"hint": hints.Bare(hints.hint)})
-    for number, cell in ((1, "hint"), (2, "hint()"), (1, "hint(1)")):
-        assert said(shell.run_cell, cell).startswith(f"p2p/apples, hint {number}")
 
 
 @pytest.mark.parametrize("name", ["p2p/apples", "ddp_lab/p2p/apples.py"])

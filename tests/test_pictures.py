@@ -13,7 +13,7 @@ from test_jupyterlab import notebook, page_of, server  # noqa: F401  (fixtures)
 
 from ddp_lab.kit.cell import display, plots, variants
 from ddp_lab.kit.draw import RANK_COLORS, bar_color, before_after, standstill
-from ddp_lab.kit.draw.colors import THEMES, contrast, text_on
+from ddp_lab.kit.draw.colors import WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import READABLE, text_width
 from ddp_lab.kit.explain.cause import Stand
 from ddp_lab.kit.explain.causes.ended import Signalled
@@ -153,6 +153,9 @@ def test_the_name_of_a_call_fits_into_its_box(name):
 
 
 # Colors
+
+# What a notebook's outputs lie on: JupyterLab's light page, and two layers of its dark.
+THEMES = (WHITE, "#111111", "#212121")
 
 
 @pytest.mark.parametrize("rank", range(8))

@@ -23,7 +23,7 @@ NUMBER = re.compile(
     r"[\s-]*(?P<unit>%|×|[a-z_]+)?(?:\s*\bof\s+(?:them|the\b.*))?"
 )
 FROM_TO = re.compile(r"(?:ranks?\s*)?(\d+)\s*(?:-|–|to)\s*(\d+)")  # "0-3", "0 to 3"
-GAPS = r"\s*[,;]\s*(?:and\s)?|\s(?:and|und)\s", r"[\s,;]+(?:(?:and|und)\s)?"
+GAPS = r"\s*[,;]\s*(?:and\s)?|\sand\s", r"[\s,;]+(?:and\s)?"
 ARTICLE = re.compile(r"^(?:the|an?) ")
 
 

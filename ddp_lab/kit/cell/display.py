@@ -11,7 +11,6 @@ from html import escape
 from ddp_lab.kit.draw import bar_color, standstill
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.record.calls import Call
-from ddp_lab.kit.record.files import clean
 from ddp_lab.kit.run.limits import SHORT
 from ddp_lab.kit.run.result import Run
 
@@ -85,25 +84,6 @@ def command(run: Run) -> dict[str, str]:
         "text/plain": text,
         "text/html": f'<pre style="{TEXT} opacity: 0.65;">{escape(text)}</pre>',
     }
-
-
-def summary(run: Run) -> str:
-    """Return an HTML table with a row for each rank."""
-    rows = "".join(
-        f"<tr><td>{rank}{_on(run, rank)}</td><td>{'' if code is None else code}</td>"
-        f"<td>{len(lines)}</td><td>{escape(clean(', '.join(facts)))}</td></tr>"
-        for rank, (code, lines, facts) in enumerate(
-            zip(run.exit_codes, run.lines, run.facts, strict=True)
-        )
-    )
-    head = "<tr><th>rank</th><th>exit code</th><th>lines</th><th>facts</th></tr>"
-    return f"<table>{head}{rows}</table>"
-
-
-def _on(run: Run, rank: int) -> str:
-    """Return on which node a rank is, if there are several."""
-    several = rank < len(run.nodes) and len({*run.nodes}) > 1
-    return f" (node {run.nodes[rank]})" if several else ""
 
 
 def table(rows: list[list[str]]) -> str:

@@ -7,12 +7,9 @@ in its docstring, below it the functions that answer the exercise.
 import ast
 import re
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from IPython import get_ipython
-from IPython.core.autocall import IPyAutocall
 from IPython.core.error import StdinNotImplementedError
 
 from ddp_lab import ROOT
@@ -25,19 +22,6 @@ DOCSTRING = re.compile(r'(:\n)\s+r?""".*?"""\n', re.S)
 
 given: dict[str, int] = {}
 """How many of its hints an exercise has given in this kernel."""
-
-
-class Bare(IPyAutocall):
-    """A function that is called even if its name stands alone in a cell."""
-
-    rewrite = False
-
-    def __init__(self, function: Callable[..., None]) -> None:
-        super().__init__()
-        self.function, self.__doc__ = function, function.__doc__
-
-    def __call__(self, *args: Any) -> None:
-        self.function(*args)
 
 
 def hint(which: str | int = "") -> None:

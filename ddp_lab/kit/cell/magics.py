@@ -43,10 +43,8 @@ def load(shell: InteractiveShell) -> None:
     magics.register_function(variant, "cell", "variant")
     magics.register_function(puzzle, "cell", "puzzle")
     magics.register_function(ranks, "cell", "ranks")
-    helpers = {"hint": hints.Bare(hints.hint), "solution": hints.Bare(hints.solution)}
+    helpers = {"hint": hints.hint, "solution": hints.solution}
     shell.push(helpers, interactive=False)
-    if formatter := shell.display_formatter:
-        formatter.formatters["text/html"].for_type(Run, screen.summary)
     WARM.start(environment())  # its imports go on while the reader reads
 
 
@@ -115,11 +113,9 @@ def examine(line: str) -> None:
 
 def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
     words = " ".join(command).split()
-    for path in written.refused(words):
-        said = "the cell that writes it was refused; mend it, and run it again"
-        raise UsageError(f"{path} was not run: {said}")
-    for path in written.changed(words):
-        print(f"{path} was changed outside this notebook, and runs as it is now.")
+    for path in written.refused.intersection(words):
+        reason = "the cell that writes it was refused; mend it, and run it again"
+        raise UsageError(f"{path} was not run: {reason}")
     output = _Screen()
     try:
         run = launcher(command, watch=output.update, **options)

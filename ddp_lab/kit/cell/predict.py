@@ -15,6 +15,8 @@ from IPython.display import display
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.display import BAR, FAILED
 from ddp_lab.kit.draw.colors import GREY, WHITE
+from ddp_lab.kit.explain.cause import Stand
+from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.words import listed
 from ddp_lab.kit.run.result import Run
@@ -58,15 +60,15 @@ class Prediction:
             theory: what one may compute beforehand; a guess of that is right, too.
             within: the share of a number by which a guess of it may be off.
         """
-        told = f"the answer is {show(answer)}"
+        words = f"the answer is {show(answer)}"
         if theory is not None:
-            told = f"the run says {show(answer)}, theory {show(theory)}"
+            words = f"the run says {show(answer)}, theory {show(theory)}"
         if within:
-            told += f", give or take {100 * within:g} %"
+            words += f", give or take {100 * within:g} %"
         verdict = self.verdict(answer, theory, within)
         if verdict is not Guessed.NOT_MADE:
-            told = f"you guessed {BRIEF.repr(self.guess)}; {told}"
-        _tell(self.question, self.question, [(verdict, told)])
+            words = f"you guessed {BRIEF.repr(self.guess)}; {words}"
+        _tell(self.question, self.question, [(verdict, words)])
 
     def verdict(self, answer: Any, theory: Any = None, within: float = 0) -> Guessed:
         """Return what `compare` says of the guess."""
@@ -93,17 +95,17 @@ def _is(words: re.Pattern, guess: Any) -> bool:
     return bool(words.fullmatch(plain))
 
 
-def _tell(key: str, question: str, told: list[tuple[Guessed, str]]) -> None:
+def _tell(key: str, question: str, rows: list[tuple[Guessed, str]]) -> None:
     """Show a question with its verdicts, and remember what they come to."""
-    verdicts = [verdict for verdict, _ in told]
+    verdicts = [verdict for verdict, _ in rows]
     worst = (Guessed.WRONG, Guessed.NOT_MADE, Guessed.RIGHT)
     COMPARED[key] = next(verdict for verdict in worst if verdict in verdicts)
-    lines = [f"  {verdict.words}: {words}" for verdict, words in told]
+    lines = [f"  {verdict.words}: {words}" for verdict, words in rows]
     text = "\n".join([question, *lines])
     if {*verdicts} == {Guessed.NOT_MADE}:
         print(text)  # there is nothing to judge
         return
-    html = "".join(f"<br>{_sign(v)} {escape(words)}" for v, words in told)
+    html = "".join(f"<br>{_sign(v)} {escape(words)}" for v, words in rows)
     _show_card(text, escape(question) + html, COMPARED[key].color)
 
 
@@ -125,14 +127,14 @@ def score() -> None:
     of = f"of {len(COMPARED)} predictions"
     right, wrong, missing = (counts[verdict] for verdict in Guessed)
     if right + wrong == 0:
-        told = f"0 {of} made: put a guess in place of a None, and run the lesson again"
+        text = f"0 {of} made: put a guess in place of a None, and run the lesson again"
     else:
-        told = f"{right} {of} right"
-        told += f", {wrong} wrong" if wrong else ""
-        told += f", {missing} not made" if missing else ""
+        text = f"{right} {of} right"
+        text += f", {wrong} wrong" if wrong else ""
+        text += f", {missing} not made" if missing else ""
     all_right = right == len(COMPARED) > 0
     color = (Guessed.RIGHT if all_right else Guessed.NOT_MADE).color
-    _show_card(told, f"<b>{told}</b>", color)
+    _show_card(text, f"<b>{text}</b>", color)
 
 
 @dataclass(frozen=True)
@@ -149,12 +151,12 @@ class Suspicion:
         A wrong suspicion is no error. None stands for no answer; where another answer
         is given, it also means that there is nothing to name.
         """
-        told = []
+        verdicts = []
         for what, suspected, truth, words in self._rows(run):
             verdict = self._verdict(suspected, truth)
-            said = "" if suspected is None else f"you say {BRIEF.repr(suspected)}; "
-            told.append((verdict, f"{what}: {said}the run says {words}"))
-        _tell(run.command, "Which rank, which line, which symptom?", told)
+            yours = "" if suspected is None else f"you say {BRIEF.repr(suspected)}; "
+            verdicts.append((verdict, f"{what}: {yours}the run says {words}"))
+        _tell(run.command, "Which rank, which line, which symptom?", verdicts)
 
     def _verdict(self, suspected: Any, truth: Any) -> Guessed:
         nothing = self == Suspicion(None, None, None)
@@ -166,42 +168,52 @@ class Suspicion:
 
     def _rows(self, run: Run) -> list[tuple[str, Any, Any, str]]:
         """Return what was asked, what was suspected, the truth, and how to tell it."""
-        found = run.failure
-        assert found, "the run has not failed"
-        rank = None if found.by_chance else found.rank
+        failure = run.failure
+        assert failure, "the run has not failed"
+        rank = None if failure.by_chance else failure.rank
         who = "no single rank" if rank is None else f"rank {rank}"
-        named = repr(found.symptom) if found.symptom else "no symptom that has a name"
-        at = f"line {found.line}: {(found.where or '').partition(': ')[2]}".rstrip(": ")
-        of_all = found.rank is None
-        stands = [each for each in found.stands if of_all or each.rank == found.rank]
-        # What has raised may wait on its way out.
-        waits = [after for each in stands if each.end for after in each.end.stands]
-        stands += waits
-        there = {found.line, *(each.frame.line for each in stands if each.frame)}
-        # The lines that called this one are where it stands, too.
-        there |= {
-            frame.line
-            for each in stands
-            if each.frame
-            for frame in each.outer
-            if frame.file == each.frame.file
-        }
-        meant = _lines_with(self.line, found.where or "")
-        if len(meant) > 1:
-            at += f"; your text is in lines {listed(map(str, meant))}"
-        # A text that is in several lines names none of them.
-        is_there = len(meant) == 1 and meant[0] in there or self.line in there
         no_single = rank is None and _is(NO_SINGLE, self.rank)
-        # One rank in a call that the others do not make: both are true of it.
-        both = (Symptom.ABSENT, Symptom.DIFFERENT_CALLS)
-        in_call = any(each.state == "waits" for each in (waits or stands))
-        apart = found.rank is not None and found.symptom in both and in_call
-        other = next((one for one in both if apart and _names(self.symptom, one)), None)
+        where, symptom = failure.where or "", failure.symptom
+        at = f"line {failure.line}: {where.partition(': ')[2]}".rstrip(": ")
+        lines = _lines_with(self.line, where)
+        if len(lines) > 1:  # such a text names none of them
+            at += f"; your text is in lines {listed(map(str, lines))}"
+        line = lines[0] if len(lines) == 1 else self.line
+        is_there = line in _lines_of(failure)
+        named = repr(symptom) if symptom else "no symptom that has a name"
+        both = [s for s in _symptoms_of(failure) if _names(self.symptom, s)]
         return [
             ("rank", self.rank, self.rank if no_single else rank, who),
-            ("line", self.line, self.line if is_there else found.line, at),
-            ("symptom", self.symptom, other or found.symptom, named),
+            ("line", self.line, self.line if is_there else failure.line, at),
+            ("symptom", self.symptom, both[0] if both else symptom, named),
         ]
+
+
+def _stands_of(failure: Failure) -> list[Stand]:
+    """Return where the rank that failed stands, or each one, if none is named.
+
+    One that has raised may wait on its way out: that counts as well.
+    """
+    stands = [each for each in failure.stands if failure.rank in (None, each.rank)]
+    return stands + [after for each in stands if each.end for after in each.end.stands]
+
+
+def _lines_of(failure: Failure) -> set[int | None]:
+    """Return the line of a failure, where its rank stands, and what called that."""
+    lines = {failure.line}
+    for stand in _stands_of(failure):
+        if at := stand.frame:
+            lines |= {f.line for f in (at, *stand.outer) if f.file == at.file}
+    return lines
+
+
+def _symptoms_of(failure: Failure) -> list[Symptom]:
+    """Return both symptoms of one rank that waits in a call that no other one makes."""
+    both = [Symptom.ABSENT, Symptom.DIFFERENT_CALLS]
+    waits = any(stand.state == "waits" for stand in _stands_of(failure))
+    return (
+        both if failure.rank is not None and waits and failure.symptom in both else []
+    )
 
 
 def _names(text: Any, symptom: Symptom) -> bool:
@@ -232,6 +244,6 @@ def suspect(
         symptom: its name, such as "absent"; any other text prints the names.
     """
     if symptom is not None and not any(_names(symptom, each) for each in Symptom):
-        said = "" if symptom == "?" else f"no symptom is called {symptom!r:.60}; "
-        print(f"{said}symptoms are: {', '.join(Symptom)}")
+        unknown = "" if symptom == "?" else f"no symptom is called {symptom!r:.60}; "
+        print(f"{unknown}symptoms are: {', '.join(Symptom)}")
     return Suspicion(rank, line, symptom)

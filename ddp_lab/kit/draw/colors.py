@@ -17,11 +17,11 @@ They stay apart for the color-blind, but no figure says anything by color alone.
 
 INK, GREY, RULE, PALE, WHITE = "#101418", "#57606A", "#AEB6BF", "#F2F4F6", "#FFFFFF"
 """Text; quiet text; lines and hatching; an empty box; the page."""
-THEMES = (WHITE, "#111111", "#212121")
-"""What a notebook's outputs lie on: JupyterLab's light page, and two of its dark one's
-layers."""
-VISIBLE = 3.0
-"""The least contrast of what carries meaning and is no text (WCAG 2.1, 1.4.11)."""
+BAR_COLORS = (
+    *("#0072B2", "#C38700", "#009E73", "#CC79A7"),
+    *("#4999C6", "#D55E00", "#9C942B", "#C5317B"),
+)
+"""By rank: the same colors, so light or dark that a thin bar is seen in every theme."""
 
 
 def rank_color(rank: int) -> str:
@@ -30,13 +30,8 @@ def rank_color(rank: int) -> str:
 
 
 def bar_color(rank: int) -> str:
-    """Return the color of `rank`, so that a thin bar is seen in every theme."""
-    share = 1.0
-    while contrast(_lit(rank_color(rank), share), THEMES[0]) < VISIBLE:
-        share -= 0.05
-    while min(contrast(_lit(rank_color(rank), share), t) for t in THEMES) < VISIBLE:
-        share += 0.05
-    return _lit(rank_color(rank), share)
+    """Return the color of a bar beside the text of `rank`, in a light or dark theme."""
+    return BAR_COLORS[rank % len(BAR_COLORS)]
 
 
 def tint(color: str, strength: float = 0.3) -> str:
@@ -54,10 +49,6 @@ def contrast(a: str, b: str) -> float:
 def text_on(color: str) -> str:
     """Return the color of text, white or ink, that reads better on `color`."""
     return max(WHITE, INK, key=lambda text: contrast(text, color))
-
-
-def _lit(color: str, share: float) -> str:
-    return "#" + "".join(f"{min(round(c * share), 255):02X}" for c in _channels(color))
 
 
 def _channels(color: str) -> list[int]:

@@ -5,9 +5,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ddp_lab.kit.examine import questions, witness
+from ddp_lab.kit.examine import questions
 from ddp_lab.kit.record.files import read_json
 
+WITNESS = Path(__file__).with_name("witness.py")  # imports torch, which is not here
 WATCHED_STEPS = 20  # steps of an optimizer
 ALONE = """\
 ✗ This script {why}: {n} trainings ran side by side, and shared nothing.
@@ -34,7 +35,7 @@ def examine(
     """
     folder = Path(tempfile.mkdtemp(prefix="ddp-lab-examine-"))
     try:
-        words = ["--nproc-per-node", str(ranks), witness.__file__, str(folder)]
+        words = ["--nproc-per-node", str(ranks), str(WITNESS), str(folder)]
         start([*words, str(steps), *script])
         left = [read_json(folder / f"{rank}.json") for rank in range(ranks)]
     finally:

@@ -20,6 +20,7 @@ as far: what would have followed, a checkpoint say, does not.
 
 import builtins
 import functools
+import gc
 import json
 import os
 import re
@@ -32,6 +33,19 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing
+import torch.utils.data
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed import rpc
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader, dataloader
 
 LIBRARY = (
     os.path.dirname(os.path.dirname(__file__)),  # a thread of it answers the launcher
@@ -56,31 +70,35 @@ OWN_FILES = re.compile(
 )
 
 
-def digest(tensor: Any, most: int = LARGE) -> int | None:
+def digest(tensor: Any) -> int | None:
     """Return a number that differs, but by rare chance, where the elements do.
-
-    At most twice `most` elements are looked at.
 
     None for a tensor of which each rank has a shard, and for one without strides.
     """
-    import torch
-
-    if tensor.layout is not torch.strided or tensor.is_nested:
+    if not strided(tensor):
         return None
-    tensor = tensor.detach()
     if placements := getattr(tensor, "placements", None):
         if not all(each.is_replicate() for each in placements):
             return None
         tensor = tensor.to_local()
-    flat = tensor.reshape(-1)
-    flat = flat[:: max(1, flat.numel() // most)].contiguous().cpu()
-    return zlib.crc32(flat.resolve_conj().view(torch.uint8).numpy())
+    (whole,) = rows(tensor.reshape(1, -1), LARGE)
+    return zlib.crc32(whole)
+
+
+def strided(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has strides: it is not sparse, nor nested."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
+def rows(tensor: torch.Tensor, most: int) -> Any:
+    """Return the bytes of each row, of up to twice `most` of its elements."""
+    flat = tensor.detach().unsqueeze(-1).flatten(1)
+    flat = flat[:, :: max(1, flat.shape[1] // most)].contiguous().cpu()
+    return flat.resolve_conj().view(torch.uint8).numpy()
 
 
 def tensors(data: Any) -> Iterator[Any]:
     """Yield the tensors in nested lists, tuples and mappings."""
-    import torch
-
     if isinstance(data, torch.Tensor):
         yield data
     elif isinstance(data, Mapping | list | tuple):
@@ -90,11 +108,9 @@ def tensors(data: Any) -> Iterator[Any]:
 
 def samples(data: Any, count: int) -> list[list[int | None]]:
     """Return what each sample of a batch holds: a digest of its part of each tensor."""
-    import torch
-
-    plain = [t for t in tensors(data) if t.layout is torch.strided and not t.is_nested]
-    parts = [t for t in plain if t.dim() and len(t) == count]
-    return [[digest(t[n], SAMPLE) for t in parts] for n in range(count)]
+    parts = [t for t in tensors(data) if strided(t) and t.dim() and len(t) == count]
+    each = [rows(part, SAMPLE) for part in parts]
+    return [[zlib.crc32(part[n]) for part in each] for n in range(count)]
 
 
 def first_tensor(data: Any) -> Any:
@@ -194,25 +210,19 @@ class Witness:
 
     def watch_training(self) -> None:
         """See models that are wrapped, gradients that are computed, steps."""
-        import torch
-        from torch.nn.parallel import DistributedDataParallel as DDP
-        from torch.optim import optimizer
-
         wrap(DDP, "__init__", self.made)
         wrap(DDP, "forward", self.forward)
         wrap(torch.autograd, "backward", self.backward)
         wrap(torch.nn.functional, "dropout", self.dropped)
         wrap(torch.optim.Optimizer, "__init__", self.optimizer_made)
-        plain = torch.compiler.disable  # where the step is compiled
-        optimizer.register_optimizer_step_pre_hook(plain(self.before_step))
-        optimizer.register_optimizer_step_post_hook(plain(self.after_step))
+        uncompiled = torch.compiler.disable  # where the step is compiled
+        optimizers.register_optimizer_step_pre_hook(uncompiled(self.before_step))
+        optimizers.register_optimizer_step_post_hook(uncompiled(self.after_step))
 
     def made(
         self, original: Any, ddp: Any, module: Any, *args: Any, **kwargs: Any
     ) -> None:
         """A model is wrapped in DDP."""
-        import torch.distributed as dist
-
         original(ddp, module, *args, **kwargs)
         named = dict(module.named_parameters())
         self.models.append(ddp)
@@ -244,8 +254,6 @@ class Witness:
 
     def forward(self, original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
         """DDP's forward is called."""
-        import torch
-
         if torch.compiler.is_compiling() or ddp not in self.models:
             return original(ddp, *args, **kwargs)
         facts = self.facts["models"][self.models.index(ddp)]
@@ -277,8 +285,6 @@ class Witness:
     @staticmethod
     def _noise(given: Any) -> Any:
         """Return the state of the generator that the next dropout draws from."""
-        import torch
-
         if given is not None and given.device.type != "cpu":
             module = torch.get_device_module(given.device)
             return module.get_rng_state(given.device)
@@ -373,10 +379,6 @@ class Witness:
 
     def _names(self, weights: list) -> list[str]:
         """Return the names that a model gives to an optimizer's weights."""
-        import gc
-
-        import torch
-
         ids, best = {id(p) for p in weights}, dict[int, str]()
         modules = (m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module))
         for module in [*self.models, *modules]:
@@ -391,11 +393,8 @@ class Witness:
 
     def watch_data(self) -> None:
         """See what loaders deliver."""
-        import torch.utils.data
-        from torch.utils.data import dataloader
-
         iterator = dataloader._BaseDataLoaderIter
-        wrap(dataloader.DataLoader, "__iter__", self.iterated)
+        wrap(DataLoader, "__iter__", self.iterated)
         wrap(iterator, "_next_index", self.drawn)
         wrap(iterator, "__next__", self.delivered)
         wrap(torch.utils.data, "random_split", self.split)
@@ -492,11 +491,6 @@ class Witness:
 
     def watch_calls(self) -> None:
         """See which collectives the script calls by itself."""
-        import torch.distributed as dist
-        import torch.multiprocessing
-        from torch.distributed import distributed_c10d as c10d
-        from torch.distributed import rpc
-
         wrap(dist, "init_process_group", self.joined)
         if rpc.is_available():
             wrap(rpc, "init_rpc", self.may_be_called)
@@ -507,8 +501,6 @@ class Witness:
 
     def joined(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script joins a process group."""
-        import torch.distributed as dist
-
         result = original(*args, **kwargs)
         self.facts["group"] = dist.get_backend()
         self.rank = dist.get_rank()
@@ -525,8 +517,6 @@ class Witness:
         return original(*args, **kwargs)
 
     def _caller(self, name: str) -> Any:
-        import torch
-
         def called(original: Any, *args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling():
                 self.facts["calls"] += 1
@@ -572,8 +562,6 @@ class Witness:
 
     def watch_files(self) -> None:
         """See which files are written, and what is printed."""
-        import torch
-
         sys.addaudithook(self.audit)
         wrap(torch, "save", self.saved)
         wrap(builtins, "print", self.printed)
@@ -612,9 +600,6 @@ class Witness:
 
     def watch_loads(self) -> None:
         """See which state is loaded, and how much of it."""
-        import torch
-        import torch.distributed.checkpoint as dcp
-
         wrap(torch.nn.Module, "load_state_dict", self.loaded)
         wrap(dcp, "load", self.read)
 
@@ -631,9 +616,6 @@ class Witness:
 
     def read(self, original: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """torch.distributed.checkpoint fills a state that is given to it."""
-        from torch.distributed.checkpoint import FileSystemReader
-        from torch.distributed.checkpoint._nested_dict import flatten_state_dict
-
         asked = {*flatten_state_dict(state_dict)[0]}
         result = original(state_dict, *args, **kwargs)
         folder = kwargs.get("checkpoint_id") or (args[0] if args else None)
