@@ -9,7 +9,6 @@ import functools
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
@@ -55,7 +54,6 @@ class Report:
     """With which its cases were drawn."""
     criteria: dict[str, Judged] = field(default_factory=dict)
     """By name."""
-    seconds: float = 0.0
 
     @property
     def score(self) -> float:
@@ -112,10 +110,8 @@ def judge(
         """Save what is known by now: a grading may be broken off at any time."""
         kept[name] = judged
         report.criteria = {c.name: kept[c.name] for c in cells if c.name in kept}
-        report.seconds = round(time.monotonic() - start, 1)
         write(path, report)
 
-    start = time.monotonic()
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
     rig.secret = report.secret
     with closing(rig):

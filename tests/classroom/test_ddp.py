@@ -122,6 +122,13 @@ RIGHT = {
     "a barrier after each step": [
         (LOOP, f"        dist.barrier()\n{LOOP}"),
     ],
+    "a first step that learns the order, by an all_reduce": [
+        (READY, f"{READY}        if not self.agreed:\n            return\n"),
+        (
+            "        dist.broadcast(order, src=0)",
+            "        order *= dist.get_rank() == 0\n        dist.all_reduce(order)",
+        ),
+    ],
 }
 
 

@@ -75,12 +75,6 @@ def tell_of_saving() -> None:
     torch.save = saves
 
 
-def contents(folder: Path) -> list[list]:
-    """Return the size and the digest of each file."""
-    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-    return [[len(data), sha256(data).hexdigest()] for data in files]
-
-
 def parameters(optimizer: Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
@@ -106,8 +100,7 @@ class Watch:
     Args:
         rank: which this is.
         given: inputs: pushes, an array for each of pushed (steps of this life, from 1);
-            plan, who dies when and how, or None; look, after which step to give the
-            folder's contents, or None.
+            plan, who dies when and how, or None.
         folder: where the program saves.
     """
 
@@ -126,8 +119,6 @@ class Watch:
 
     def after_step(self, optimizer: Optimizer, *_: object) -> None:
         """Runs before the program gets to save this step."""
-        from ranks import give
-
         if idles(optimizer):
             return
         self.took += 1
@@ -138,8 +129,6 @@ class Watch:
                 count = parameter.numel()
                 parameter.data += rest[:count].view_as(parameter)
                 rest = rest[count:]
-        if self.took == self.given["look"]:
-            give(contents=contents(self.folder))
         if self.plan and self.took >= self.plan["step"]:
             self.meet_the_end(self.took - self.plan["step"])
 
