@@ -17,7 +17,7 @@ from importlib.util import find_spec
 
 import torch
 import torch.distributed as dist
-from torch.distributed import rpc
+from torch.distributed import launcher, rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
 ROWS = {}  # each line that is tried, and the fate that it had last
@@ -77,9 +77,9 @@ def row_34(rank, world_size):
 
 @today("misleads")
 def row_35(rank, world_size):
-    """Were we launched by torchelastic, and is that a package?"""
-    package = bool(find_spec("torchelastic"))
-    return [all(told("TORCHELASTIC_RUN_ID" in os.environ)), package], [True, True]
+    """Were we launched by torchelastic, and which package is its launcher in?"""
+    top = launcher.__name__.split(".")[0]
+    return [all(told("TORCHELASTIC_RUN_ID" in os.environ)), top], [True, "torchelastic"]
 
 
 def main(rank, world_size, device):

@@ -38,8 +38,7 @@ def enrol(name):
 
 
 def slowly_add(rref):
-    BOTH.wait(1.5)
-    time.sleep(0.2)
+    time.sleep(0.2 if BOTH.wait(1.5) else 0.4)  # the first of two is the last to end
     with DOOR:
         rref.local_value().add_(GIFT)
 
@@ -91,7 +90,7 @@ def of_add_up(owner):
     asleep = AssertionError("add_up sleeps; how long is long enough?")
     with mock.patch.object(time, "sleep", side_effect=asleep):
         total = add_up(rref)
-    time.sleep(0.5)  # a wait that was forgotten, for the next specimen's sake
+    time.sleep(0.8)  # a wait that was forgotten, for the next specimen's sake
     right = 2.0 * STEPS * rpc.rpc_sync(owner, alive)[1]
     at_owner = rref.to_here().sum().item()
     return (total, at_owner), (right, right), (min(total, right - 1), right)

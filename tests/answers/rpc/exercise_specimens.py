@@ -74,6 +74,17 @@ def add_up(rref):
     return rref.to_here().sum().item()
 
 
+# %% wrong: waits for the last call only
+# The calls run side by side, and the last one to start is not the last to end.
+
+
+def add_up(rref):
+    for _ in range(STEPS):
+        future = rpc.rpc_async(rref.owner(), slowly_add, args=(rref,))
+    future.wait()
+    return rref.to_here().sum().item()
+
+
 # %% right: threads and names
 from concurrent.futures import ThreadPoolExecutor
 
