@@ -40,7 +40,7 @@ EVIDENCE = ROOT / "tests" / "evidence"
 KIT = str(ROOT / "ddp_lab" / "kit")
 OF_RUN, OF_RANK = (
     ("out", "err"),
-    ("pid", "stdout.log", "stderr.log", "error.json", "flight.json", "answer.json")
+    ("pid", "stdout.log", "stderr.log", "flight.json", "answer.json")
     + ("seen.json", "stack.json", "stack")
     + ("raised.json", "left.json", "end.json", "exit.json"),
 )
@@ -108,7 +108,6 @@ class Recording:
 
     def lay_out(self, folder: Path) -> TorchrunLog:
         """Write the files to `folder`, and the program beside them; return the log."""
-        times = json.loads(self.files["meta.json"])["times"]
         folder.mkdir(exist_ok=True)
         (folder / self.name).write_text(self.program, encoding="utf-8")
         for name, text in self.files.items():
@@ -117,8 +116,6 @@ class Recording:
             path = folder / (f"run/attempt_{attempt}/{file}" if rank else file)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_local(text, folder), encoding="utf-8")
-            if file == "error.json":
-                os.utime(path, (times[rank],) * 2)
         return TorchrunLog.read(folder)
 
     @property
@@ -196,7 +193,7 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
         stacks = {name: text for name, text in last.items() if name.endswith("/stack")}
         last = first | stacks
     meta = {name: heard[name] for name in ("code", "stopped", "limit")}
-    last, meta["times"] = _timeless(_without_ports(last), heard["times"])
+    last = _timeless(_without_ports(last))
     files = {"meta.json": json.dumps(meta)} | {
         name: _tidy(name, _anywhere(_placeless(text, here)))
         for name, text in sorted(last.items())
@@ -207,15 +204,11 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
 @contextmanager
 def _listening():
     """Keep the log folder whenever it is read as a whole, and how the run ended."""
-    heard: dict = {"snapshots": [], "times": {}}
+    heard: dict = {"snapshots": []}
     plain = TorchrunLog.read
 
     def reads(folder):
         heard["snapshots"].append(_snapshot(folder))
-        heard["times"] = {
-            _rank(path): path.stat().st_mtime
-            for path in folder.glob("*/attempt_*/*/error.json")
-        }
         return plain(folder)
 
     def finds(log, code, stopped, limit):
@@ -229,10 +222,8 @@ def _listening():
         yield heard
 
 
-def _timeless(
-    files: dict[str, str], written: dict[str, float]
-) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the files, and when error.json was written, with times of no clock.
+def _timeless(files: dict[str, str]) -> dict[str, str]:
+    """Return the files with times of no clock.
 
     The order of events counts, and whether one came long enough after another not to
     be the same: a second later if it did, a millisecond if it did not.
@@ -244,14 +235,13 @@ def _timeless(
     }
     times = [end.get(key) for end in found.values() for key in ("time", "asked")]
     clock, now, before = {}, 0.0, 0.0
-    for time in sorted({*written.values(), *(time for time in times if time)}):
+    for time in sorted({time for time in times if time}):
         now += (1 if time - before > HEADSTART else 0.001) if before else 1
         clock[time] = round(now, 3)
         before = time
     for end in found.values():
         end |= {key: clock[end[key]] for key in ("time", "asked") if end.get(key)}
-    texts = {name: json.dumps(end) for name, end in found.items()}
-    return files | texts, {rank: clock[time] for rank, time in written.items()}
+    return files | {name: json.dumps(end) for name, end in found.items()}
 
 
 def _without_ports(files: dict[str, str]) -> dict[str, str]:
@@ -320,12 +310,6 @@ def _tidy(name: str, text: str) -> str:
     if not kind.endswith(".json"):
         return text.rstrip("\n")
     found = json.loads(text)
-    if kind == "error.json":
-        message = found["message"]
-        if isinstance(message, dict):
-            words = message["extraInfo"]["py_callstack"]
-            message = {"extraInfo": {"py_callstack": words}}
-        return json.dumps({"message": message})
     if kind == "raised.json":
         return json.dumps(found | {"frames": found.get("frames", [])[:MOST_FRAMES]})
     if kind in CALLS:

@@ -31,8 +31,8 @@ from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.find import find_failure
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import calls, stacks
-from ddp_lab.kit.record.files import shorten
-from ddp_lab.kit.record.logs import ProgramLog, RankLog, TorchrunLog, clip, read
+from ddp_lab.kit.record.files import clip, shorten
+from ddp_lab.kit.record.logs import ProgramLog, RankLog, TorchrunLog, read
 from ddp_lab.kit.record.rank_end import Error, Exit, LastWord
 from ddp_lab.kit.record.stacks import Frame, own
 from ddp_lab.kit.run.rank import _raised
@@ -172,26 +172,10 @@ def test_what_native_code_adds_to_a_message_is_not_shown(tmp_path):
     assert log.warnings == ["agent.cpp: eof"]
 
 
-def test_what_record_has_written_comes_before_stderr(tmp_path):
-    words = TRACEBACK.format(line=3, says="recorded")
-    report = {"message": {"extraInfo": {"py_callstack": words}}}
-    stderr = TRACEBACK.format(line=4, says="printed")
-    log = rank_of(tmp_path, error_json=json.dumps(report), stderr_log=stderr)
-    assert log.traceback == words
-    assert log.time > 0
-
-
-def test_a_report_of_record_may_be_no_more_than_a_word(tmp_path):
-    stderr = TRACEBACK.format(line=4, says="printed")
-    log = rank_of(tmp_path, error_json='{"message": "?"}', stderr_log=stderr)
-    assert "printed" in log.traceback
-
-
 def test_where_a_rank_stood_is_where_it_raised_if_it_did(tmp_path):
-    words = TRACEBACK.format(line=3, says="recorded")
-    report = json.dumps({"message": {"extraInfo": {"py_callstack": words}}})
+    raised = json.dumps({"error": "E", "frames": [["a.py", 3, "work"]]})
     seen = json.dumps([{"file": "a.py", "line": 9, "name": "end", "values": {}}])
-    log = rank_of(tmp_path, error_json=report, stack_json=seen)
+    log = rank_of(tmp_path, raised_json=raised, stack_json=seen)
     assert [frame.line for frame in log.stack] == [3]
 
 
@@ -354,25 +338,12 @@ def test_nobody_sends_is_told_with_the_first_ranks_line():
     assert found.frame.line == 10
 
 
-def test_who_died_without_a_word_comes_before_who_raised(tmp_path):
-    report = "".join(
-        f"\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 7)\n"
-        for rank, code in ((0, 1), (1, 3))
-    )
-    left_behind(tmp_path, [None, None], report)
-    raised = tmp_path / "run" / "attempt_0" / "0" / "stderr.log"
-    raised.write_text(TRACEBACK.format(line=3, says="because rank 1 was not there"))
-    failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
-    assert (failure.rank, failure.kind, failure.why.code) == (1, "exit", 3)
-    assert failure.others == {0: "ValueError: because rank 1 was not there"}
-
-
 def test_lines_facts_warnings_and_noise_are_told_apart():
     log = RankLog()
     for line in ('{"loss": 1}', '{"loss": 2, "step": 3}', "{no fact}", "", "a line"):
         log.add_line(line)
     assert (log.facts, log.lines) == ({"loss": 2, "step": 3}, ["{no fact}", "a line"])
-    words = TRACEBACK.format(line=1, says="no")
+    words, log.code = TRACEBACK.format(line=1, says="no"), 1
     log.add_stderr("a warning\n[Gloo] Rank 0 is connected\n\n[rank0]: " + words)
     assert (log.warnings, log.traceback) == (["a warning"], words)
 
@@ -756,20 +727,6 @@ def test_who_makes_fewer_groups_than_the_others_is_named():
     # Here rank 1 is about to make what rank 0 already has.
     found = diagnose(at(0, "barrier", 2), at(1, "new_group", 1))
     assert found.symptom is Symptom.DIFFERENT_CALLS
-
-
-def test_who_has_waited_too_long_comes_before_who_lost_a_peer(tmp_path):
-    report = "".join(
-        f"\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : 1 (pid: 7)\n"
-        for rank in (0, 1)
-    )
-    left_behind(tmp_path, [None, None], report)
-    for rank, says in enumerate(("Connection closed by peer", "Timed out waiting 9ms")):
-        stderr = tmp_path / "run" / "attempt_0" / str(rank) / "stderr.log"
-        stderr.write_text(OF_TORCH.format(line=3, says=says))
-    failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
-    assert (failure.rank, failure.cause) == (1, "RuntimeError: Timed out waiting 9ms")
-    assert failure.others == {}
 
 
 def test_where_there_is_no_error_none_is_told():

@@ -12,7 +12,7 @@ from ddp_lab.kit.cell.display import bundle
 from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.files import clean, read, read_json
 from ddp_lab.kit.record.logs import TorchrunLog
-from ddp_lab.kit.record.rank_end import Error, Exit
+from ddp_lab.kit.record.rank_end import Error, LastWord
 from ddp_lab.kit.record.rank_log import DEEPEST, RankLog
 from ddp_lab.kit.run.result import Run
 from ddp_lab.kit.terminal.follow import Output
@@ -234,13 +234,10 @@ def test_a_dump_that_a_program_has_asked_for_is_one():
 
 
 def test_a_dead_thread_is_not_the_end_of_its_rank():
-    log = RankLog()
+    log = RankLog(code=1)
     dead = "Exception in thread Thread-1 (f):\n" + TRACEBACK.format("in a thread")
     log.add_stderr(dead)
     assert log.traceback == "" and "ValueError: in a thread" in log.warnings
-    log.add_stderr(TRACEBACK.format("its end") + dead)
-    assert stacks.last_error(log.traceback) == "ValueError: its end"
-    assert log.warnings[0] == "Exception in thread Thread-1 (f):"
 
 
 def test_a_known_end_is_taken_out_however_it_was_printed():
@@ -254,12 +251,12 @@ def test_a_known_end_is_taken_out_however_it_was_printed():
 
 
 def test_a_program_that_took_the_ranks_place_ended_with_its_last_words():
-    log = RankLog(exit=Exit(1, 1.0))
-    log.add_end("a line\n" + TRACEBACK.format("x"))
+    log = RankLog(code=1)
+    log.add_stderr("a line\n" + TRACEBACK.format("x"))
     assert log.traceback == TRACEBACK.format("x") and log.warnings == ["a line"]
-    log = RankLog(exit=Exit(1, 1.0))
-    log.end = {"code": 1}  # it ended as Python does, by sys.exit
-    log.add_end("a line\n" + TRACEBACK.format("x"))
+    log = RankLog(code=1)
+    log.end = LastWord(1)  # it ended as Python does, by sys.exit
+    log.add_stderr("a line\n" + TRACEBACK.format("x"))
     assert log.traceback == "" and log.other_traceback[0]
 
 
@@ -281,6 +278,6 @@ def test_ten_thousand_exceptions_that_led_to_one_another_are_one():
 def test_a_long_traceback_that_was_not_the_end_is_cut():
     log = RankLog()
     log.raised = Error("E", TRACEBACK.format("its end"))
-    log.add_end(TRACEBACK.format("x" * 100_000) + TRACEBACK.format("its end"))
+    log.add_stderr(TRACEBACK.format("x" * 100_000) + TRACEBACK.format("its end"))
     assert sum(map(len, log.warnings)) < 2 * stderr.LONGEST
     assert "its end" not in str(log.warnings) and "its end" in log.traceback

@@ -46,9 +46,8 @@ def raised(time: float, error: str = "ValueError: no", asked=False, **more) -> R
     words = {"traceback": TRACEBACK.format(line=3, error=error), "error": error}
     words |= {"time": time, "frames": [Frame("a.py", 3, "work")]} | more
     log = RankLog(raised=Error(**words), time=time)
-    log.exit = Exit(1, time + 0.01, asked or None)
-    log.add_end(log.raised.traceback)
-    log.code = 1
+    log.exit, log.code = Exit(1, time + 0.01, asked or None), 1
+    log.add_stderr(log.raised.traceback)
     return log
 
 
@@ -305,19 +304,11 @@ def test_a_meeting_that_fails_again_and_again_is_no_bug():
 
 def test_who_logs_that_a_peer_is_lost_and_exits_is_a_victim():
     logged = ended(1.0, 1)
-    logged.add_end("ERROR:root:lost\n" + TRACEBACK.format(line=3, error=LOST))
+    logged.add_stderr("ERROR:root:lost\n" + TRACEBACK.format(line=3, error=LOST))
     assert explain(logged, raised(1.05)).rank == 1
     handled = ended(1.0, 1)
-    handled.add_end(TRACEBACK.format(line=3, error=LOST) + "no more data\n")
+    handled.add_stderr(TRACEBACK.format(line=3, error=LOST) + "no more data\n")
     assert explain(handled, raised(1.05)).rank == 0
-
-
-def test_who_has_raised_may_be_aborted_on_its_way_out():
-    log = ended(1.0, -signal.SIGABRT)
-    log.traceback, log.guessed = TRACEBACK.format(line=3, error="ValueError: no"), False
-    assert explain(well(), log).cause == "ValueError: no"
-    log.traceback = "Fatal Python error: Aborted\n"
-    assert isinstance(explain(well(), log).why, Signalled)
 
 
 def test_of_many_ways_to_fail_the_first_are_told():
@@ -376,15 +367,13 @@ def test_a_rank_that_has_gone_on_is_not_where_it_was_seen(tmp_path, line, values
     assert (frame.line, frame.values) == (line, values)
 
 
-def test_without_room_for_a_traceback_it_is_that_on_stderr():
+def test_a_traceback_for_which_there_was_no_room_is_shown_from_stderr():
     log = raised(5.0)
     log.raised = replace(log.raised, traceback="")
-    log.add_end("a line\n" + TRACEBACK.format(line=3, error="ValueError: no"))
-    assert log.warnings == ["a line"] and "ValueError: no" in log.traceback
-    assert not log.guessed and ends.find(log, 1).cause.error == "ValueError: no"
-    log.traceback = ""
-    log.add_end("")
+    log.add_stderr("a line\n" + TRACEBACK.format(line=3, error="ValueError: no"))
+    assert log.warnings[0] == "a line" and log.warnings[-1] == "ValueError: no"
     assert log.traceback == "ValueError: no"
+    assert ends.find(log, 1).cause.error == "ValueError: no"
 
 
 def test_who_left_by_sys_exit_has_a_line():
@@ -416,7 +405,7 @@ def reduced(number: int, line: int, size: int = 4, done: bool = True) -> Call:
 
 def test_of_a_rank_that_has_caught_its_exception_and_left_that_is_told():
     quits = well()
-    quits.add_end(TRACEBACK.format(line=5, error="ValueError: bad sample 7"))
+    quits.add_stderr(TRACEBACK.format(line=5, error="ValueError: bad sample 7"))
     here = [in_call(rank, reduced(1, 9, done=False)) for rank in (0, 2)]
     failure = explain(here[0], quits, here[1])
     assert (failure.rank, type(failure.why)) == (1, Absent)
@@ -462,9 +451,9 @@ def test_ranks_that_make_groups_in_another_order_are_told_so():
 def test_the_source_of_a_warning_is_no_last_word():
     log = ended(5.0, 4)
     warned = 'a.py:7: UserWarning: this option is old\n  warnings.warn("this option")\n'
-    log.add_end(warned)
+    log.add_stderr(warned)
     assert log.last_words == ""
-    log.add_end("no data\n" + warned)
+    log.add_stderr("no data\n" + warned)
     assert log.last_words == "no data"
 
 

@@ -29,8 +29,6 @@ class End:
     """What it has said of the others."""
     traceback: str
     time: float
-    certain: bool = True
-    """Whether it is known to have failed: a traceback may have been caught."""
     asked: bool = False
     """Whether torchrun had asked it to end, because another rank had failed."""
     own_word: bool = False
@@ -82,7 +80,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
     if log.exit and log.exit.code is None and not (log.raised or log.end):
         cause: Ended = Unwilling(frame=frame)
-    elif code is not None and code < 0 and not log.in_words:
+    elif code is not None and code < 0 and not log.raised:
         cause = Signalled(frame=frame, code=code, event=log.event)
     elif log.traceback:
         error, frame = _exception(log, frame)
@@ -93,8 +91,7 @@ def find(log: RankLog, code: int | None) -> End | None:
         cause = Exited(frame=frame, code=code, words=log.last_words)
     else:
         return None
-    certain = bool(code or log.raised or log.traceback and not log.guessed)
-    end = End(cause, log.heard, log.traceback, log.time, certain, asked)
+    end = End(cause, log.heard, log.traceback, log.time, asked)
     own_word = bool(log.end and log.end.own)
     return replace(end, own_word=own_word)
 

@@ -304,8 +304,7 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     stop = Stopped(by=stopped, limit=limit)
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     by_rank = _ends(logs, [log.code for log in logs])
-    own = {r: end for r, end in by_rank.items() if not end.is_victim and end.certain}
-    if own:
+    if own := {rank: end for rank, end in by_rank.items() if not end.is_victim}:
         first = _first(own)
         failure = _failed_by_itself(logs, first, by_rank)
         for rank, end in by_rank.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 from ddp_lab.kit.record import agents, names, stacks
 from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.calls import from_flight, with_failed
-from ddp_lab.kit.record.files import clip, entries, read, read_json
+from ddp_lab.kit.record.files import entries, read, read_json
 from ddp_lab.kit.record.lives import (
     Change,
     Life,
@@ -117,7 +117,7 @@ class ProgramLog(RunLog):
         first = ranks[0]
         first.raised = read_error(folder / names.RAISED)
         first.end = read_last_word(folder / names.END)
-        first.add_end(stderr)
+        first.add_stderr(stderr)
         return cls(ranks, stderr)
 
 
@@ -208,16 +208,10 @@ def _read_ranks(
     """
     logs = []
     for rank, folder in enumerate(folders):
-        log = _read_rank(folder)
+        log = RankLog(code=codes.get(rank), event=killed.get(folder, ""))
+        _add_end(log, folder, failed=rank in codes if codes else True)
+        _add_output(log, folder)
         _add_evidence(log, folder)
-        log.code, log.event = codes.get(rank), killed.get(folder, "")
-        if log.exit and log.exit.code is not None:
-            log.code = log.exit.code
-        left = log.code == 0 if log.exit else codes and rank not in codes
-        if log.end is None and left:  # say by os._exit(0)
-            log.end = LastWord(0, early=True)
-        if log.end:
-            log.code = log.end.code
         logs.append(log)
     return logs
 
@@ -229,11 +223,8 @@ def _is_full(folder: Path) -> bool:
         return False
 
 
-def _read_rank(folder: Path) -> RankLog:
-    """Return what the rank with this log folder printed, and how it ended."""
-    log = RankLog()
-    for line in read(folder / names.STDOUT).split("\n"):
-        log.add_line(line)
+def _add_end(log: RankLog, folder: Path, failed: bool) -> None:
+    """Add how the rank with this log folder ended; `failed` is torchrun's word."""
     log.end = read_last_word(folder / names.END)
     log.raised = read_error(folder / names.RAISED)
     log.exit = read_exit(folder / names.EXIT)
@@ -241,20 +232,21 @@ def _read_rank(folder: Path) -> RankLog:
     if left and left.time and not log.end and log.exit:
         if left.time < (log.exit.asked or 0):
             log.end = left  # and was ended before it had done the rest
-    said = read(folder / names.STDERR)
-    if log.raised or log.exit or (folder / names.PID).exists():  # rank.py is there
-        log.add_end(said)
-    else:
-        log.add_stderr(said)
-    report = folder / names.REPORT  # written by @record
-    ends = [end.time for end in (log.raised, log.end, log.exit) if end and end.time]
-    if ends:
-        log.time = ends[0]
-    elif report.exists():
-        log.time = report.stat().st_mtime
-        recorded = clip(_callstack(report))
-        log.traceback, log.guessed = recorded or log.traceback, not recorded
-    return log
+    if log.exit and log.exit.code is not None:
+        log.code = log.exit.code
+    if log.end is None and (log.code == 0 if log.exit else not failed):
+        log.end = LastWord(0, early=True)  # say by os._exit(0)
+    if log.end:
+        log.code = log.end.code
+    times = [end.time for end in (log.raised, log.end, log.exit) if end and end.time]
+    log.time = times[0] if times else 0.0
+
+
+def _add_output(log: RankLog, folder: Path) -> None:
+    """Add what it has printed."""
+    for line in read(folder / names.STDOUT).split("\n"):
+        log.add_line(line)
+    log.add_stderr(read(folder / names.STDERR))
 
 
 def _add_evidence(log: RankLog, folder: Path) -> None:
@@ -269,8 +261,7 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
         log.threads[name] = stacks.from_lists(frames)
     seen = stacks.from_json(read_json(folder / names.SEEN_STACK))
     said = log.frames or stacks.from_text(log.traceback)
-    raised = log.end or (folder / names.REPORT).exists()
-    log.stack = (said if raised else seen) or said or seen
+    log.stack = (said if log.end or log.raised else seen) or said or seen
     if log.stack is seen:  # else what SIGTERM made it write tells nothing new
         at_end = stacks.from_text(read(folder / names.STACK))
         moved = stacks.own(seen) and not stacks.same_line(seen, at_end)
@@ -278,10 +269,3 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
             log.stack = at_end
     if log.heard.gave_up:
         log.calls = with_failed(log.calls, stacks.own(said))
-
-
-def _callstack(report: Path) -> str:
-    try:
-        return read_json(report)["message"]["extraInfo"]["py_callstack"]
-    except (KeyError, TypeError):
-        return ""

@@ -39,8 +39,6 @@ class RankLog:
     """stderr without the traceback that was its end."""
     traceback: str = ""
     """How it ended, in Python's words."""
-    guessed: bool = False
-    """Whether the traceback is only the last one on stderr, and it may have gone on."""
     time: float = 0.0
     """When it failed, in seconds since the epoch."""
     stack: list[stacks.Frame] = field(default_factory=list)
@@ -80,12 +78,12 @@ class RankLog:
     def heard(self) -> Heard:
         """What it has said of other ranks when it ended; nothing in words of its own.
 
-        A process that a signal has ended may have a traceback of something handled.
+        A signal that ends a process leaves a dump of its stack, which says nothing.
         """
         if self.has_own_words:
             return Heard()
         said = [self.raised.error if self.raised else "", *self.before]
-        if self.traceback and (self.code is None or self.code >= 0 or self.in_words):
+        if self.traceback and (self.raised or (self.code or 0) >= 0):
             said.append(self.traceback)
         elif self.code and self.code > 0:
             said.append(self.last_words)
@@ -97,16 +95,6 @@ class RankLog:
         """The exceptions that led to its end."""
         left = self.raised or self.end
         return tuple(left.before) if left else ()
-
-    @property
-    def in_words(self) -> bool:
-        """Whether its traceback tells why it ended, and not the signal that ended it.
-
-        gloo may abort a process that is ending anyway.
-        """
-        if self.code == -signal.SIGABRT and self.traceback.startswith(TRACEBACK):
-            return not self.guessed
-        return bool(self.raised or self.code == -signal.SIGTERM and self.traceback)
 
     @property
     def has_own_words(self) -> bool:
@@ -157,9 +145,8 @@ class RankLog:
         It is the last one, but whole ones come first, and among these those of threads:
         one that is dead explains more than what was caught.
         """
-        found = [part.text for part in self.remarks if part.is_traceback]
-        found += [self.traceback] if self.guessed else []
-        return max(reversed(found), key=_tells, default="")
+        texts = [part.text for part in self.remarks if part.is_traceback]
+        return max(reversed(texts), key=_tells, default="")
 
     def add_line(self, line: str) -> None:
         """Keep a line of stdout: a JSON object is a fact, anything else a line."""
@@ -170,44 +157,25 @@ class RankLog:
             self.lines.append(line)
 
     def add_stderr(self, text: str) -> None:
-        """Keep stderr; the last traceback is the rank's end, if nobody knows better."""
-        parts = stderr.split(text)
-        found = [at for at, part in enumerate(parts) if part.may_be_the_end]
-        self.guessed = bool(found)
-        self.remarks = parts
-        if found:
-            at = found[-1]
-            long = parts[at + 1 : at + 2]  # its message may go on for lines
-            more = [part for part in long if not part.is_traceback]
-            self.remarks = parts[:at] + parts[at + 1 + len(more) :]
-            self._end_with(parts[at], *more)
-
-    def add_end(self, text: str) -> None:
-        """Keep stderr, of which `raised` or `exit` tell what was the rank's end."""
-        if self.raised and not self.raised.traceback:  # there was no room for it
-            self.add_stderr(text)
-            self.traceback, self.guessed = self.traceback or self.raised.error, False
-            return
-        if self.raised:
-            self.traceback = clip(self.raised.traceback)
-            self.remarks = stderr.split(stderr.without(text, self.raised.traceback))
+        """Keep stderr, of which `raised` and `code` tell what was the rank's end."""
+        if self.raised:  # there may have been no room for its traceback
+            known = self.raised.traceback
+            self.traceback = clip(known or self.raised.error)
+            self.remarks = stderr.split(stderr.without(text, known) if known else text)
             return
         self.remarks = parts = stderr.split(text)
-        code = self.exit.code if self.exit else None
         dumps = [part for part in parts if part.is_dump]
-        if dumps and code is not None and -code in CRASHES:
+        if dumps and self.code and -self.code in CRASHES:
             self._end_with(dumps[-1])
-        elif code == 1 and not self.end and parts and parts[-1].may_be_the_end:
-            # Another program took the rank's place, or it left in the midst.
-            self._end_with(parts[-1])
-        elif code and code > 0 and parts and parts[-1].may_be_the_end:
-            if lost_peer(parts[-1].text):  # which it has logged before it left
+        elif (self.code or 0) > 0 and parts and parts[-1].may_be_the_end:
+            # Another program took the rank's place, or it left in the midst; or it has
+            # logged a lost peer before it left.
+            if self.code == 1 and not self.end or lost_peer(parts[-1].text):
                 self._end_with(parts[-1])
 
-    def _end_with(self, *parts: stderr.Part) -> None:
-        self.remarks = [part for part in self.remarks if part not in parts]
-        text = "\n".join(part.text for part in parts)
-        self.traceback = clip(text.rstrip("\n") + "\n")
+    def _end_with(self, part: stderr.Part) -> None:
+        self.remarks = [each for each in self.remarks if each is not part]
+        self.traceback = clip(part.text.rstrip("\n") + "\n")
 
     def add_seen(self, seen: dict | None) -> None:
         """Keep what was seen of the rank from outside, beside its main thread."""
