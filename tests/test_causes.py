@@ -70,8 +70,6 @@ CAUSES = [
     ended.Signalled(code=-42),
     ended.Exited(code=3),
     ended.Exited(code=1, words="needs an even number"),
-    ended.Unwilling(),
-    ended.Unwilling(stands=(waits(0),)),
     ended.Stopped(by="timeout", limit=8.0),
     ended.Stopped(by="output", limit=1000),
     *(ended.Stopped(by=by, limit="SIGKILL") for by in [*ended.STOPPED][3:]),

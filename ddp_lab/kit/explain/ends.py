@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.cause import Ended
-from ddp_lab.kit.explain.causes.ended import Exited, Raised, Signalled, Unwilling
+from ddp_lab.kit.explain.causes.ended import Exited, Raised, Signalled
 from ddp_lab.kit.explain.stands import communication
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.heard import Heard
@@ -44,11 +44,6 @@ class End:
         """Whether somebody else's failure, or absence, explains this one."""
         return self.blames is not Blames.ITSELF
 
-    @property
-    def unwilling(self) -> bool:
-        """Whether the rank had been asked to end, and went on."""
-        return isinstance(self.cause, Unwilling)
-
     def order(self) -> tuple[int, float]:
         """Sort key: who failed by itself, by time, and then the victims.
 
@@ -78,10 +73,8 @@ def find(log: RankLog, code: int | None) -> End | None:
     log = replace(log, code=code)
     asked = log.asked or log.exit is None and code == -signal.SIGTERM
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
-    if log.exit and log.exit.code is None and not (log.raised or log.end):
-        cause: Ended = Unwilling(frame=frame)
-    elif code is not None and code < 0 and not log.raised:
-        cause = Signalled(frame=frame, code=code, event=log.event)
+    if code is not None and code < 0 and not log.raised:
+        cause: Ended = Signalled(frame=frame, code=code, event=log.event)
     elif log.traceback:
         error, frame = _exception(log, frame)
         inside = communication(log.frames or stacks.from_text(log.traceback))

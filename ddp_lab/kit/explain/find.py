@@ -30,7 +30,6 @@ from ddp_lab.kit.explain.causes.ended import (
     Raised,
     Signalled,
     Stopped,
-    Unwilling,
 )
 from ddp_lab.kit.explain.causes.node import NodesChanged
 from ddp_lab.kit.explain.causes.waiting import (
@@ -291,7 +290,7 @@ def _failures(by_rank: dict[int, End], first: int) -> dict[int, Cause | Stand]:
     return {
         rank: end.cause
         for rank, end in sorted(by_rank.items())
-        if rank != first and (end.blames is not Blames.GONE or end.unwilling)
+        if rank != first and end.blames is not Blames.GONE
     }
 
 
@@ -307,9 +306,6 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     if own := {rank: end for rank, end in by_rank.items() if not end.is_victim}:
         first = _first(own)
         failure = _failed_by_itself(logs, first, by_rank)
-        for rank, end in by_rank.items():
-            if isinstance(end.cause, Unwilling) and rank != first:
-                failure.told[rank] = replace(end.cause, stands=(stood[rank],))
         told.pop(first)
         also = (*failure.also, stop)
         return replace(failure, told=told | failure.told, also=also, stands=stood)

@@ -106,19 +106,6 @@ class Exited(Ended):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unwilling(Ended):
-    """It was asked to end, and did not."""
-
-    def __str__(self) -> str:
-        stood = "".join(f"; it {each}" for each in self.stands)
-        return f"was asked to end, and did not{stood}"
-
-    def ending(self) -> str:
-        """Return it after the rank's name."""
-        return str(self)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Stopped(Cause):
     """The run was ended by the launcher, or by a signal to what starts the ranks."""
 
