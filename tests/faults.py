@@ -376,16 +376,6 @@ except RuntimeError:
         cause="Absent 1: waits in all_reduce, but ranks 0 and 2 have not come",
         line="if odd: dist.all_reduce(tensor)",
     ),
-    Fault(
-        "thread_of_a_library_goes_on",
-        "import queue\nfrom concurrent.futures import ThreadPoolExecutor\n"
-        "pool = ThreadPoolExecutor(1, 'loader')\n"
-        "if odd: pool.submit(queue.Queue().get)",
-        ranks=(3,),
-        kind="timeout",
-        symptom="busy",
-        cause="Lingers 1: .* but thread loader_0 has not ended",
-    ),
     *[
         Fault(
             f"joins_{name}",
@@ -564,7 +554,7 @@ asyncio.run(work())
         "if odd: threading.Thread(target=feed, name='feeder').start()",
         kind="timeout",
         symptom="busy",
-        cause=r"Lingers 1: .* but thread feeder is still at .*:\d+",
+        cause=r"Busy 1: .* but thread feeder is still at .*:\d+",
         line=HUNG,
         report=("^0: has left",),
     ),
@@ -575,7 +565,7 @@ asyncio.run(work())
         ranks=(2,),
         kind="timeout",
         symptom="busy",
-        cause="Lingers 1: .* but thread keeper has not ended",
+        cause="Busy 1: .* but thread keeper has not ended",
     ),
     Fault(
         "exit_function_hangs",
@@ -583,7 +573,7 @@ asyncio.run(work())
         ranks=(2,),
         kind="timeout",
         symptom="busy",
-        cause=r"Lingers 1: .* but an exit function is still at .*:\d+",
+        cause=r"Busy 1: .* but an exit function is still at .*:\d+",
         line=HUNG,
     ),
     Fault(

@@ -24,7 +24,6 @@ from ddp_lab.kit.explain.causes.waiting import (
     Busy,
     CallsDiffer,
     Circle,
-    Lingers,
     RootsDiffer,
 )
 from ddp_lab.kit.explain.failure import Failure
@@ -417,7 +416,7 @@ def after_main(line: int, thread: str = "feeder") -> RankLog:
 
 def test_threads_that_go_on_are_told_by_rank():
     same = diagnose(after_main(3), after_main(3))
-    assert told(same) == (Lingers, [0, 1], [])
+    assert told(same) == (Busy, [0, 1], [])
     two = diagnose(after_main(3), after_main(4, "reader"))
     assert [stand.name for stand in two.stands] == ["thread feeder", "thread reader"]
 

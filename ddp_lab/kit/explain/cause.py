@@ -108,15 +108,11 @@ class Stand:
         by = "by a signal or a debugger" if self.watched else "(SIGSTOP)"
         return f"is stopped {by}"
 
-    def done(self) -> str:
-        """Return how it has come to the end of its main program."""
-        return f"{self.end.ending()} in" if self.end else "has ended"
-
-    def lingering(self, place: str) -> str:
-        """Return what of it does not end."""
-        if not self.name:
-            return "it does not end"
-        return f"{self.name} {f'is still at {place}' if place else 'has not ended'}"
+    def clause(self) -> str:
+        """Return where it is, if it waits for no other: `stands at sick.py:45`."""
+        if self.state == "lingers":
+            return self._lingers(self.frame.short if self.frame else "")
+        return f"stands at {self.place()}"
 
     def _stands(self) -> str:
         at, seen = (f" at {self.frame.place}" if self.frame else ""), self.watched
@@ -133,8 +129,7 @@ class Stand:
             case "stopped":
                 return f"{self.halted()}{at}"
             case "lingers":
-                still = self.lingering(self.frame.place if self.frame else "")
-                return f"{self.done()} its main program, but {still}"
+                return self._lingers(self.frame.place if self.frame else "")
             case "serves":
                 return "; ".join(self.others())
             case "away":
@@ -152,6 +147,11 @@ class Stand:
             case "elsewhere":
                 return "; ".join([f"stands{at}", *self.others()])
         return f"last printed {self.printed!r}" if self.printed else "printed nothing"
+
+    def _lingers(self, place: str) -> str:
+        still = f"is still at {place}" if place else "has not ended"
+        still = f"{self.name} {still}" if self.name else "it does not end"
+        return f"has ended its main program, but {still}"
 
     def _for_peers(self) -> str:
         return f" for {ranks(self.peers)}" if self.peers else ""

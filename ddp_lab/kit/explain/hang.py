@@ -23,7 +23,6 @@ from ddp_lab.kit.explain.causes.waiting import (
     Counted,
     Does,
     GroupsDiffer,
-    Lingers,
     Nested,
     NotMet,
     RootsDiffer,
@@ -436,18 +435,9 @@ def _apart(seen: Snapshot) -> Cause | None:
 # --- nobody waits for another ---
 
 
-def _lingers(seen: Snapshot) -> Cause | None:
-    """Some rank has done its main program, and does not end."""
-    late = tuple(stand for stand in seen.stands if stand.state == "lingers")
-    if not late or seen.waiting:
-        return None
-    rank = late[0].rank if len(late) == 1 else None
-    return Lingers(rank=rank, frame=late[0].frame, symptom=Symptom.BUSY, stands=late)
-
-
 def _busy(seen: Snapshot) -> Cause | None:
-    """No rank waits for another: each has something of its own to do."""
-    busy = [stand for stand in seen.stands if stand.state == "elsewhere"]
+    """No rank waits for another: each has something to do, or does not end."""
+    busy = [s for s in seen.stands if s.state in ("elsewhere", "lingers")]
     if not busy or seen.waiting:
         return None
     alone = len(seen.stands) == 1  # it is the program
@@ -473,7 +463,6 @@ STEPS: tuple[Callable[[Snapshot], Cause | None], ...] = (
     _circle,
     _absent,  # what is known of the peers: else whoever does not wait
     _apart,
-    _lingers,
     _busy,
 )
 

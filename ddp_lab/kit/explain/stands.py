@@ -126,13 +126,11 @@ def _after_main(stack: list[Frame]) -> bool:
 
 def _lingering(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands that should have ended."""
-    end = _raised(log) if log.raised else None
     if frame := own(log.stack):
-        return Stand(rank, "lingers", frame, "an exit function", end=end)
+        return Stand(rank, "lingers", frame, "an exit function")
     threads = [(f"thread {name}", own(stack)) for name, stack in log.threads.items()]
-    for name, frame in threads or beside(log):
-        return Stand(rank, "lingers", frame, name, end=end)
-    return Stand(rank, "lingers", end=end)
+    name, frame = next(iter(threads or beside(log)), ("", None))
+    return Stand(rank, "lingers", frame, name)
 
 
 def _inside(rank: int, log: RankLog) -> Stand:

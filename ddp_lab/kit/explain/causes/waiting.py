@@ -103,30 +103,6 @@ class NotMet(Cause):
         return True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lingers(Cause):
-    """Ranks have done their main program, and do not end."""
-
-    stands: tuple[Stand, ...]
-
-    def __str__(self) -> str:
-        first = self.stands[0]
-        still = first.lingering(first.frame.short if first.frame else "")
-        if len(self.stands) == 1:
-            return f"{first.done()} its main program, but {still}"
-        late = ranks(stand.rank for stand in self.stands)
-        same = len({stand.place() for stand in self.stands}) == 1 and first.name
-        return f"{late} have ended their main program, but {still if same else NO_END}"
-
-    @property
-    def tells_all(self) -> int | None:
-        """The one rank of which the sentence tells all."""
-        return self.stands[0].rank if len(self.stands) == 1 else None
-
-
-NO_END = "they do not end"
-
-
 # --- none to blame, or all ---
 
 
@@ -312,7 +288,8 @@ class Apart(Cause):
 
 @dataclass(frozen=True, kw_only=True)
 class Busy(Cause):
-    """No rank is seen to wait for another: each has something of its own to do."""
+    """No rank is seen to wait for another: each has something of its own to do, or has
+    done its main program and does not end."""
 
     stands: tuple[Stand, ...]
     remote: bool = False
@@ -322,13 +299,13 @@ class Busy(Cause):
         rest = "no rank is seen to wait for another"
         if self.remote:
             rest = "of remote calls nobody records who waits for whom"
-        told = sides((stand.place(), stand.rank) for stand in self.stands)
+        by_place = sides((stand.place(), stand.rank) for stand in self.stands)
         where = [
             f"{ranks(on)} {conjugate('stand', on)} at {place}"
-            for place, on in told.items()
+            for place, on in by_place.items()
         ]
         if len(self.stands) == 1:
-            where = [f"stands at {self.stands[0].place()}"]
+            where = [self.stands[0].clause()]
             if not self.remote:
                 return where[0]
         return ", ".join([*where, f"and {rest}"])
