@@ -48,12 +48,11 @@ CALLS = ("flight.json", "answer.json")
 ENDS = ("raised.json", "left.json", "end.json", "exit.json")
 MOST_FRAMES = 10  # of an exception
 # What a rank tells when it is asked, beside its calls.
-TOLD = ("handles", "doing", "threads", "started_as", "meets")
+TOLD = ("handles", "doing", "threads", "meets")
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT)
 READ = {name for each in ARGUMENTS for names in each.values() for name in names}
-READ |= {"init_method", "rank", "world_size"}
 # What is not the same on two machines, or in two runs, and what stands in its place.
 LIBRARY = r"<(?:site-packages|stdlib)>"
 CHANGING: list[tuple[re.Pattern, str | Callable]] = [

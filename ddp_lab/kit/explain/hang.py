@@ -99,42 +99,19 @@ def _nested(seen: Snapshot) -> Cause | None:
 
 def _not_met(seen: Snapshot) -> Cause | None:
     """No rank finds the others: they look at different places."""
-    names = {stand.name for stand in seen.waiting}
-    if MEETING in names and (cause := _joins_as_another(seen)):
-        return cause  # ranks that it lets join may have left by now
-    if names != {MEETING} or len(seen.waiting) < len(seen.stands):
+    at = [seen.logs[stand.rank].meets for stand in seen.waiting]
+    if {s.name for s in seen.waiting} != {MEETING} or len(at) < len(seen.stands):
         return None
     cause = NotMet(frame=seen.waiting[0].frame, symptom=Symptom.RENDEZVOUS)
-    told = [seen.logs[stand.rank].meets for stand in seen.waiting]
-    moved = [s for s, at in zip(seen.waiting, told, strict=True) if len({*at}) > 1]
-    if not moved:
-        return cause
-    should, *_, looks = seen.logs[moved[0].rank].meets
-    if len(moved) == len(seen.waiting) or not all(told):
+    moved = [
+        s for s, places in zip(seen.waiting, at, strict=True) if len({*places}) > 1
+    ]
+    looks = at[moved[0].rank][-1] if moved else ""
+    if len(moved) == len(at):
         return replace(cause, looks=looks)
-    ranks = tuple(stand.rank for stand in moved)
-    cause = replace(cause, looks=looks, told=should, ranks=ranks)
-    one = moved[0] if len(moved) == 1 else None
-    return replace(cause, rank=one.rank, frame=one.frame) if one else cause
-
-
-def _joins_as_another(seen: Snapshot) -> NotMet | None:
-    """Some rank says that it is another one, or one of another number."""
-    for stand in seen.waiting:
-        log = seen.logs[stand.rank]
-        says = [
-            next(filter(str.isdecimal, (f.values.get(name, "") for f in log.stack)), "")
-            for name in ("rank", "world_size")
-        ]
-        if all(says) and log.started_as and says != [*log.started_as]:
-            return NotMet(
-                rank=stand.rank,
-                frame=stand.frame,
-                symptom=Symptom.RENDEZVOUS,
-                looks="rank {} of {}".format(*says),
-                told="rank {} of {}".format(*log.started_as),
-            )
-    return None
+    if len(moved) == 1 and all(at):
+        return replace(cause, looks=looks, rank=moved[0].rank, frame=moved[0].frame)
+    return cause
 
 
 # --- ranks meet in one call of one group, and it is not the same call ---

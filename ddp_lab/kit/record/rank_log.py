@@ -60,8 +60,6 @@ class RankLog:
     of which that is a method, as far as it knew; see rank.py."""
     threads: dict[str, list[stacks.Frame]] = field(default_factory=dict)
     """Where those of its threads stood for which Python waits at the end."""
-    started_as: tuple[str, ...] = ()
-    """RANK and WORLD_SIZE, as torchrun has told them."""
     meets: tuple[str, ...] = ()
     """The address and port at which it was told to meet, and those that it took."""
     code: int | None = None

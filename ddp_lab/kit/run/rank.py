@@ -9,7 +9,7 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
     flight.json   its calls of the communication library, from PyTorch's flight
                   recorder, at the end
     answer.json   the same while it runs, if asked through the pipe `ask`, with what
-                  `_now` returns, and the rank and world size that torchrun gave it
+                  `_now` returns
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
     end.json      the exit code, when the main part ended, the exceptions that it was
@@ -139,9 +139,9 @@ def _open_up(folder: Path) -> None:
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
     _allow_py_spy()
-    started_as = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
-    told = {"meets": _meeting(), "started_as": started_as}  # by torchrun
-    threading.Thread(target=_answer, args=[asked, folder, told], daemon=True).start()
+    threading.Thread(
+        target=_answer, args=[asked, folder, _meeting()], daemon=True
+    ).start()
 
 
 def _allow_py_spy() -> None:
@@ -156,15 +156,21 @@ def _prctl(what: int, value: int) -> None:
         ctypes.CDLL(None).prctl(what, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def _answer(asked: int, folder: Path, told: dict) -> None:
-    """Write answer.json whenever somebody writes to `ask`."""
+def _answer(asked: int, folder: Path, meets: str) -> None:
+    """Write answer.json whenever somebody writes to `ask`.
+
+    Args:
+        asked: the pipe.
+        folder: the rank's.
+        meets: where torchrun has told it to find the others.
+    """
     pipe = os.fstat(asked)
     with suppress(OSError):  # or the program closes what it does not know
         while os.path.samestat(os.fstat(asked), pipe) and os.read(asked, 4096):
-            _write(folder / "answer.json", flight() | _now(told))
+            _write(folder / "answer.json", flight() | _now(meets))
 
 
-def _now(told: dict) -> dict:
+def _now(meets: str) -> dict:
     """Return the exception that the main thread handles, the call that it is in, the
     threads that it will wait for, and two addresses where the ranks meet: torchrun's,
     and the one that is in the environment now."""
@@ -178,7 +184,7 @@ def _now(told: dict) -> dict:
     except Exception:  # of the program's own exception, when it is asked
         handles, doing = None, None
     now = {"handles": handles, "doing": doing, "threads": _threads()}
-    return told | now | {"meets": [told["meets"], _meeting()]}
+    return now | {"meets": [meets, _meeting()]}
 
 
 def _doing() -> dict | None:

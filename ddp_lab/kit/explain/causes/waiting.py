@@ -73,21 +73,12 @@ class NotMet(Cause):
     """The ranks do not find each other."""
 
     looks: str = ""
-    """The address and port where they look, if that tells why; or as which rank of how
-    many one joins."""
-    told: str = ""
-    """What torchrun has told them instead, if that is another one."""
-    ranks: tuple[int, ...] = ()
-    """Those that look elsewhere."""
+    """The address and port where they look, or the one to blame, if not torchrun but
+    the program has set it."""
 
     def __str__(self) -> str:
-        if self.told and not self.ranks:
-            return f"joins as {self.looks}, but torchrun has started it as {self.told}"
-        if self.told:
-            who = f"{ranks(self.ranks)} " if self.rank is None else ""
-            look = f"{who}{conjugate('look', self.ranks)} for the others"
-            to = f"to meet at {self.told}"
-            return f"{look} at {self.looks}, but torchrun has told them {to}"
+        if self.rank is not None:
+            return f"looks for the others at {self.looks}, which the program has set"
         waits = f"every rank waits in {MEETING}, and does not find the others"
         if not self.looks:
             return waits
