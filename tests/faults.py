@@ -487,16 +487,6 @@ asyncio.run(work())
         )
     ],
     Fault(
-        "other_tag",
-        "if odd: dist.recv(tensor, src=0, tag=2)\n"
-        "elif rank == 0: dist.send(tensor, dst=1, tag=1)",
-        kind="timeout",
-        rank=None,
-        symptom="different calls",
-        cause="Circle: rank 0 waits in send with tag 1 for rank 1, but .* tag 2",
-        line="dist.send(",
-    ),
-    Fault(
         "cycle_of_objects",
         "dist.recv_object_list([None], src=(rank + 1) % world_size)",
         kind="timeout",

@@ -30,7 +30,7 @@ from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.find import find_failure, find_notes
-from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT
+from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.record.logs import TorchrunLog
 from ddp_lab.kit.run import live as live_run
 from ddp_lab.kit.run.result import Run, RunFailed
@@ -51,7 +51,7 @@ MOST_FRAMES = 10  # of an exception
 TOLD = ("handles", "doing", "threads", "meets")
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
-ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT)
+ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT)
 READ = {name for each in ARGUMENTS for names in each.values() for name in names}
 # What is not the same on two machines, or in two runs, and what stands in its place.
 LIBRARY = r"<(?:site-packages|stdlib)>"

@@ -56,8 +56,6 @@ class Stand:
     """The ranks that it waits for, as far as that is known."""
     root: int | None = None
     """The src or dst of a collective that has one."""
-    tag: int | None = None
-    """By which a send and a recv find each other."""
     names_group: bool = False
     """Whether the call was given a group, of which a stack does not tell the ranks."""
     members: str = ""

@@ -267,9 +267,7 @@ def _circle(seen: Snapshot) -> Cause | None:
         to=(*path[1:], path[0]),
     )
     if cause.answered:  # they mean each other
-        tags = {stand.tag for stand in stands}
-        symptom = Symptom.DIFFERENT_CALLS if len(tags) > 1 else Symptom.BUSY
-        return replace(cause, symptom=symptom)
+        return replace(cause, symptom=Symptom.BUSY)
     groups = {s.rank: s.call for s in seen.waiting if s.call and s.peers}
     if {*path} <= {*groups}:
         cause = replace(cause, symptom=Symptom.DIFFERENT_CALLS)

@@ -39,7 +39,6 @@ ROOT_ARGUMENT = {
     "scatter_object_list": SRC,
     "gather_object": DST,
 }
-TAG_ARGUMENT = {"send": ("tag",), "recv": ("tag",)}
 ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
 # In which a rank waits for others although no call of its program says so: where DDP
 # compares its parameters, say. Of remote calls nobody knows who waits for whom.
@@ -163,7 +162,6 @@ def _calling(rank: int, log: RankLog, inside: Frame) -> Stand:
         call=calls[-1] if calls else None,
         peers=() if peer is None else (peer,),
         root=_named(inside, ROOT_ARGUMENT),
-        tag=_named(inside, TAG_ARGUMENT),
         names_group=_is_given_group(log.stack),
         members=inside.values.get("ranks", "") if inside.name == "new_group" else "",
     )
@@ -260,7 +258,7 @@ def _is_given_group(stack: list[Frame]) -> bool:
 
 
 def _named(frame: Frame, arguments: Mapping[str, tuple[str, ...]]) -> int | None:
-    """Return the rank, or the tag, that a call names; its local variables tell."""
+    """Return the rank that a call names; its local variables tell."""
     for name in arguments.get(frame.name, ()):
         if frame.values.get(name, "").isdecimal():
             return int(frame.values[name])

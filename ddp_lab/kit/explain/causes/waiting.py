@@ -132,20 +132,14 @@ class Circle(Cause):
     """What one of them has done otherwise before it came here."""
 
     def __str__(self) -> str:
-        tags = {stand.tag for stand in self.stands}
-        differ = self.answered and len(tags) > 1 and None not in tags
-        told = [
-            f"rank {s.rank} waits in {s.name}{f' with tag {s.tag}' * differ} "
-            f"for rank {to}"
-            for s, to in zip(self.stands, self.to, strict=True)
-        ]
-        if differ:
-            return ", but ".join(told)
+        waits = ", ".join(
+            f"rank {stand.rank} waits in {stand.name} for rank {to}"
+            for stand, to in zip(self.stands, self.to, strict=True)
+        )
         if self.answered:
-            way = "a message on its way, or they mean different groups"
-            return f"{', '.join(told)}: {way}"
-        before = [str(self.before)] if self.before else []
-        return "; ".join([*before, ", ".join(told)])
+            way = "a message on its way, or they mean different groups or tags"
+            return f"{waits}: {way}"
+        return f"{self.before}; {waits}" if self.before else waits
 
     @property
     def answered(self) -> bool:
