@@ -102,7 +102,6 @@ CAUSES = [
     waiting.SizesDiffer(came=64, expected=16, name="all_reduce"),
     waiting.SizesDiffer(came=64, expected=16, name="recv"),
     waiting.SizesDiffer(came=64, expected=16, name="all_to_all_single"),
-    waiting.ParametersDiffer(counts={0: 2, 1: 4, 2: 2}),
     apart(waits(0), waits(1)),
     apart(waits(0), replace(waits(1), frame=HERE)),
     apart(waits(0), waits(1, "all_reduce"), waits(2)),

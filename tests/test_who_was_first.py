@@ -20,7 +20,6 @@ from ddp_lab.kit.explain.causes.waiting import (
     Absent,
     Apart,
     Busy,
-    ParametersDiffer,
     SizesDiffer,
 )
 from ddp_lab.kit.explain.failure import Failure
@@ -269,25 +268,6 @@ def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
     assert (again.rank, again.why.code) == (1, 5)
     assert [type(also) for also in again.also] == [NotMetAgain]
     assert not again.attempts.same, "a failed meeting is no bug"
-
-
-@pytest.mark.parametrize("rank", range(3))
-def test_whose_model_is_another_is_told_by_all_that_ddp_says(rank):
-    counts = [2 if r == rank else 4 for r in range(3)]
-    says = "DDP expects same model across all ranks, but Rank {} has {} params, while "
-    logs = []
-    for one, count in enumerate(counts):
-        other = next(r for r in range(3) if counts[r] != count)
-        words = (
-            says.format(one, count) + f"rank {other} has inconsistent {counts[other]}"
-        )
-        logs.append(raised(5.0 + one, f"RuntimeError: [{one}]: {words} params."))
-        library = [Frame("/x/site-packages/torch/nn/utils.py", 1, "f")]
-        logs[-1].raised = replace(logs[-1].raised, frames=library)
-    failure = explain(*logs)
-    assert (type(failure.why), failure.rank) == (ParametersDiffer, rank)
-    assert failure.why.counts == dict(enumerate(counts))
-    assert failure.symptom == "different tensors"
 
 
 def test_a_meeting_that_fails_again_and_again_is_no_bug():

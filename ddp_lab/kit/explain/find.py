@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ddp_lab.kit.explain import attempts, ends, hang, nodes, stands, symptoms
-from ddp_lab.kit.explain.cause import MEETING, Cause, Stand, odd_one
+from ddp_lab.kit.explain.cause import MEETING, Cause, Stand
 from ddp_lab.kit.explain.causes.beside import (
     Before,
     Complaint,
@@ -35,7 +35,6 @@ from ddp_lab.kit.explain.causes.node import NodesChanged
 from ddp_lab.kit.explain.causes.waiting import (
     Apart,
     CallsDiffer,
-    ParametersDiffer,
     SizesDiffer,
 )
 from ddp_lab.kit.explain.ends import HEADSTART, End
@@ -382,12 +381,6 @@ def _told_by_torch(
             name=stood[first].name or stands.called(logs[first]),
         )
         return _with_silent(why, logs, by_rank, stood)
-    counts: dict[int, int] = {}
-    for each in by_rank.values():
-        counts |= each.heard.counts
-    if counts:
-        rank = odd_one(counts)
-        return ParametersDiffer(rank=rank, frame=frame, symptom=symptom, counts=counts)
     if len(end.heard.calls) != 2:
         return None
     if len({call.name for call in end.heard.calls.values()}) > 1:

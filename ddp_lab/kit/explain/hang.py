@@ -103,9 +103,7 @@ def _not_met(seen: Snapshot) -> Cause | None:
     if {s.name for s in seen.waiting} != {MEETING} or len(at) < len(seen.stands):
         return None
     cause = NotMet(frame=seen.waiting[0].frame, symptom=Symptom.RENDEZVOUS)
-    moved = [
-        s for s, places in zip(seen.waiting, at, strict=True) if len({*places}) > 1
-    ]
+    moved = [stand for stand in seen.waiting if len({*at[stand.rank]}) > 1]
     looks = at[moved[0].rank][-1] if moved else ""
     if len(moved) == len(at):
         return replace(cause, looks=looks)

@@ -11,7 +11,6 @@ from ddp_lab.kit.record.calls import DTYPES, Call
 from ddp_lab.kit.record.torch_words import (
     FINGERPRINT,
     LOOPBACK,
-    PARAMETERS,
     SIZES,
     Blames,
     blames,
@@ -27,8 +26,6 @@ class Heard:
     """The bytes that came, and those that were expected."""
     calls: Mapping[int, Call] = field(default_factory=dict)
     """The calls of two ranks that differ, as TORCH_DISTRIBUTED_DEBUG=DETAIL has it."""
-    counts: Mapping[int, int] = field(default_factory=dict)
-    """How many parameters ranks have, as DDP has it."""
     loopback: str = ""
     """The address of its own machine at which it has looked for another."""
 
@@ -47,14 +44,10 @@ def listen(ended: str, logged: str = "") -> Heard:
     """
     words = f"{ended}\n{logged}"
     sizes, loopback = SIZES.search(words), LOOPBACK.search(words)
-    counts: dict[int, int] = {}
-    for one, count, other, others in PARAMETERS.findall(words):
-        counts |= {int(one): int(count), int(other): int(others)}
     return Heard(
         blames(ended, logged),
         (int(sizes[1]), int(sizes[2])) if sizes else None,
         {int(rank): _call(*call) for rank, *call in FINGERPRINT.findall(words)},
-        counts,
         loopback[1] if loopback else "",
     )
 

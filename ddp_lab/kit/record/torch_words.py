@@ -58,7 +58,7 @@ TABLE = (
     Words(r"Detected mismatch between collectives", "different calls", LATE),
     Words(r"op\.preamble\.length", "different tensors", LATE),
     Words(r"inLengthPerRank", "different tensors"),  # of all_to_all_single
-    Words(r"DDP expects same model across all ranks", "", LATE),
+    Words(r"DDP expects same model across all ranks", "different tensors", LATE),
     Words(r"tensor shapes? (must be|mismatch)", "different tensors", of="read"),
     Words(r"do not match across", "different tensors", of="read"),
     Words(r"Connection (closed|reset) by peer", "victim", GONE),
@@ -146,10 +146,6 @@ SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, "
     r")?OpType=(\w+)(?:, TensorShape=\[(.*?)\], TensorDtypes=(\w+))?"
-)
-# DDP compares how many parameters each rank has.
-PARAMETERS = re.compile(
-    r"Rank (\d+) has (\d+) params, while rank (\d+) has inconsistent (\d+) params"
 )
 # Where gloo has looked for another rank, and finds only this machine.
 LOOPBACK = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")

@@ -202,19 +202,6 @@ class SizesDiffer(Cause):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParametersDiffer(Cause):
-    """DDP has counted different numbers of parameters."""
-
-    counts: Mapping[int, int]
-    """By rank."""
-
-    def __str__(self) -> str:
-        told = sides((count, rank) for rank, count in sorted(self.counts.items()))
-        models = [f"{count} parameters on {ranks(on)}" for count, on in told.items()]
-        return f"the ranks give DDP different models: {', but '.join(models)}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Apart(Cause):
     """All wait, and it is not known why they do not come together."""
 
