@@ -139,7 +139,6 @@ CAUSES = [
     node.NodesChanged(gone=(1,), come=(2, 3)),
     node.NodesChanged(come=(2,)),
     also.KnownAs(symptom=Symptom.KILLED),
-    also.KnownAs(symptom=Symptom.DISK_FULL, folder="/tmp"),
     also.Before(of=DIFFER),
     also.Complaint(rank=2, of=RAISED),
     also.Printed(rank=1, frame=HERE, error="KeyError: 1"),

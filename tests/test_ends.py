@@ -143,9 +143,8 @@ def test_a_disk_that_fills_up_is_told(
         f"--nproc-per-node 2 {tmp_path}/fills.py", cold=cold, expect_failure=True
     )
     failure = run.failure
-    assert (failure.rank, failure.symptom) == (1, "disk full")
+    assert failure.rank == 1
     assert failure.cause.startswith(cause)
-    assert f"on which the lab keeps the output ({small_disk})" in failure.means
     assert not list(small_disk.iterdir())
 
 

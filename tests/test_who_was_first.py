@@ -222,19 +222,6 @@ def test_an_exception_is_told_in_its_own_words(error, cause):
     assert failure.line == (9 if "DataLoader" in error else 3)
 
 
-# --- a full disk ---
-
-
-def test_a_full_disk_explains_what_has_no_words(tmp_path):
-    full = {"full_disk": tmp_path}
-    failure = explain(well(), ended(5.0, 1), **full)
-    assert failure.symptom == "disk full" and failure.also[0].folder == str(tmp_path)
-    assert explain(well(), raised(5.0), **full).symptom is None
-    assert explain(well(), ended(5.0, -9), **full).symptom == "killed"
-    failure = explain(well(), raised(5.0, "OSError: No space left on device"), **full)
-    assert failure.symptom == "disk full" and failure.also[0].folder == str(tmp_path)
-
-
 # --- attempts ---
 
 

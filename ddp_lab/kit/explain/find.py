@@ -9,7 +9,6 @@ import signal
 import time
 from dataclasses import replace
 from itertools import zip_longest
-from pathlib import Path
 
 from ddp_lab.kit.explain import attempts, ends, hang, nodes, stands, symptoms
 from ddp_lab.kit.explain.cause import MEETING, Cause, Stand
@@ -76,8 +75,6 @@ def find_failure(
         failure = _first_failure(log, code, codes)
     if log.agents:
         failure = _of_nodes(failure, log, codes, stopped)
-    if log.full_disk:
-        failure = _on_a_full_disk(failure, log.full_disk)
     before = _earlier(log)
     met = [each for each in before if not _meeting(each)]
     # A failed meeting is no failure of the program's, and so never a bug.
@@ -405,16 +402,6 @@ def _with_silent(
         return why
     frame = by_rank[rank].cause.frame if rank in by_rank else None
     return replace(why, rank=rank, frame=frame or why.frame, name=name)
-
-
-def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
-    """Add that the disk with the logs is full, where that explains the failure."""
-    explained = failure.symptom or failure.kind not in ("exit", "launch")
-    if explained and failure.symptom is not Symptom.DISK_FULL:
-        return failure
-    full = KnownAs(symptom=Symptom.DISK_FULL, folder=str(folder))
-    why = replace(failure.why, symptom=Symptom.DISK_FULL)
-    return replace(failure, why=why, also=(full,))
 
 
 def _launch_failure(stderr: str, code: int) -> Failure:

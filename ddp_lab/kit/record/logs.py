@@ -5,7 +5,6 @@ runs: it has one output, whatever it starts.
 """
 
 import re
-import shutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +35,6 @@ from ddp_lab.kit.record.torch_words import EXIT_CODE
 
 # A line may say whose it is.
 NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
-FULL = 100_000  # bytes: a disk with less room than that is full
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,6 @@ class RunLog(ABC):
     """Of the command itself: torchrun's, or the program's own."""
     earlier: "list[list[RankLog]]" = field(default_factory=list)
     """The ranks of each attempt before this one, if torchrun has restarted them."""
-    full_disk: Path | None = None
-    """Where the lab keeps the logs, if there is no room left."""
     agents: list[Agent] = field(default_factory=list)
     """torchrun on each of several nodes."""
     changes: list[Change] = field(default_factory=list)
@@ -95,11 +91,10 @@ class TorchrunLog(RunLog):
         removed = range(len(there), max(codes, default=-1) + 1)
         there = there + [folder / "removed" / str(rank) for rank in removed]
         ranks = _read_ranks(there, codes, killed)
-        full = folder.parent if _is_full(folder) else None
         nodes = agents.read_all(folder), changes(folder), _places(folder, last)
         told = [read_json(rank / names.WHERE) or {} for rank in there]
         shares = any(each.get("shares_store") for each in told)
-        return cls(ranks, stderr, earlier, full, *nodes, shares_store=shares)
+        return cls(ranks, stderr, earlier, *nodes, shares_store=shares)
 
 
 @dataclass(frozen=True)
@@ -214,13 +209,6 @@ def _read_ranks(
         _add_evidence(log, folder)
         logs.append(log)
     return logs
-
-
-def _is_full(folder: Path) -> bool:
-    try:
-        return shutil.disk_usage(folder).free < FULL
-    except OSError:
-        return False
 
 
 def _add_end(log: RankLog, folder: Path, failed: bool) -> None:

@@ -17,13 +17,8 @@ class KnownAs(Cause):
     """What a failure is called that is a known way to go wrong."""
 
     symptom: Symptom
-    folder: str = ""
-    """That with the lab's logs, if it is its disk that is full."""
 
     def __str__(self) -> str:
-        if self.folder:
-            keeps = f"on which the lab keeps the output ({self.folder})"
-            return f"that is: the disk is full, {keeps}"
         return f"that is: {self.symptom.means}"
 
 
