@@ -85,7 +85,6 @@ def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
         # Its neighbor may know of a death a moment before we do.
         ([raised(5.0, "KeyError: 'nobody there'"), ended(5.05, -9)], 1),
         ([ended(5.0, -6), raised(5.05)], 1),
-        ([left(5.0, 3), ended(5.05, -9)], 1),
         ([left(5.05, 3), left(5.0, 3)], 1),
         # Victims are no culprits, however early they complain.
         ([left(5.0, 1, LOST), raised(5.3)], 1),
@@ -96,8 +95,6 @@ def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
         ([ended(5.0, -15, asked=4.0), raised(5.3)], 1),
         ([ended(5.0, None, asked=4.0), raised(5.3)], 1),
         ([raised(5.0, asked=4.0), ended(9.0, 3)], 1),
-        # Nobody has failed before: somebody else has asked, and not torchrun.
-        ([raised(5.2, LOST), ended(5.0, -15, asked=4.9)], 1),
         # Asked, but it fails before that reaches it; or nobody has asked at all.
         ([ended(5.3, 3, asked=4.0), raised(5.0, asked=6.0)], 1),
         ([ended(5.3, 3), ended(5.0, -15)], 1),

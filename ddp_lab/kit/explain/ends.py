@@ -17,7 +17,6 @@ from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.record.torch_words import RAISED_ANEW, Blames
 
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
-ALL_ASKED = 0.5  # seconds within which torchrun asks all ranks to end
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,6 @@ class End:
     time: float
     asked: bool = False
     """Whether torchrun had asked it to end, because another rank had failed."""
-    own_word: bool = False
-    """Whether it has left word of its end itself, and so of the time."""
 
     @property
     def blames(self) -> Blames:
@@ -57,8 +54,7 @@ class End:
         by = self.cause.code if isinstance(self.cause, Signalled) else 0
         if by == -signal.SIGABRT:
             return 0, self.time + HEADSTART
-        told = self.own_word or isinstance(self.cause, Raised)
-        return 0, self.time - (0 if told else HEADSTART)
+        return 0, self.time - (0 if isinstance(self.cause, Raised) else HEADSTART)
 
 
 def find(log: RankLog, code: int | None) -> End | None:
@@ -84,22 +80,7 @@ def find(log: RankLog, code: int | None) -> End | None:
         cause = Exited(frame=frame, code=code, words=log.last_words)
     else:
         return None
-    end = End(cause, log.heard, log.traceback, log.time, asked)
-    own_word = bool(log.end and log.end.own)
-    return replace(end, own_word=own_word)
-
-
-def asked_by_others(logs: list[RankLog]) -> set[int]:
-    """Return the ranks that somebody else than torchrun has asked to end.
-
-    torchrun asks after a rank has failed, and asks all that are left at once.
-    """
-    exits = [log.exit for log in logs]
-    asked = {rank: end.asked for rank, end in enumerate(exits) if end and end.asked}
-    first = min(asked.values(), default=0.0)
-    together = {rank for rank, when in asked.items() if when < first + ALL_ASKED}
-    failed = any(end is None or end.code and end.time < first for end in exits)
-    return set() if failed or len(together) == len(logs) else together
+    return End(cause, log.heard, log.traceback, log.time, asked)
 
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:

@@ -188,11 +188,6 @@ def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     if not by_rank or _launcher_was_first(log, code, by_rank):
         return _launch_failure(log.stderr, code)
     first = _first(by_rank)
-    if by_rank[first].is_victim and not log.agents:  # of which one may have been asked
-        for rank in {*by_rank} & ends.asked_by_others(log.ranks):
-            if isinstance(by_rank[rank].cause, Signalled):
-                by_rank[rank] = replace(by_rank[rank], asked=False)
-        first = _first(by_rank)
     if by_rank[first].is_victim:
         return _not_together(log.ranks, first, by_rank)
     return _failed_by_itself(log.ranks, first, by_rank)

@@ -51,11 +51,6 @@ class LastWord:
     early: bool = False
     """Whether it has said nothing, and left with exit code 0, as by os._exit."""
 
-    @property
-    def own(self) -> bool:
-        """Whether the rank itself has told it, and so when."""
-        return self.time is not None
-
 
 @dataclass(frozen=True)
 class Exit:
