@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ddp_lab.kit.explain import ends, hang, stands
-from ddp_lab.kit.explain.attempts import MOST, compare
+from ddp_lab.kit.explain.attempts import compare
 from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.causes.beside import (
     Attempts,
@@ -275,24 +275,18 @@ def test_who_logs_that_a_peer_is_lost_and_exits_is_a_victim():
     assert explain(handled, raised(1.05)).rank == 0
 
 
-def test_of_many_ways_to_fail_the_first_are_told():
-    found = compare([failed(f"E{'x' * i}: no") for i in range(12)])
-    assert [numbers for numbers, _ in found.ways] == [(n + 1,) for n in range(MOST)]
-    assert found.count == 13
-
-
 def test_the_same_error_at_the_same_line_is_a_bug():
     same, other = failed("E: no"), failed("F: no", line=9)
-    assert compare([same], same).same == 1
-    assert compare([same] * 2, same).same == 2
-    assert compare([same, other], same).same == 1
-    assert compare([other], same).same == 0
-    assert compare([same]).same == 0, "the last one went well, or did not meet"
+    assert compare([same], same).same
+    assert compare([same] * 2, same).same
+    assert not compare([same, other], same).same
+    assert not compare([other], same).same
+    assert not compare([same]).same, "the last one went well, or did not meet"
 
 
 def test_two_deaths_without_a_line_may_be_two_faults():
     death = Signalled(rank=1, code=-9)
-    assert compare([death], death).same == 0
+    assert not compare([death], death).same
 
 
 def test_attempts_are_read_in_the_order_of_their_numbers(tmp_path):
@@ -315,7 +309,7 @@ def test_attempts_are_read_in_the_order_of_their_numbers(tmp_path):
     (note,) = find_notes(log)
     assert (type(note), note.attempts.count) == (Restarted, 12)
     codes = [cause.code for _, cause in note.attempts.ways]
-    assert codes == [20, 21, 22, 23, 24]
+    assert codes == [*range(20, 31)]
 
 
 @pytest.mark.parametrize("line, values", [(3, {"x": "1"}), (8, {})])

@@ -6,8 +6,6 @@ from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.causes.beside import Attempts
 from ddp_lab.kit.explain.causes.ended import Raised
 
-MOST = 5  # ways to fail that a report names
-
 
 def compare(earlier: list[Cause], last: Cause | None = None) -> Attempts | None:
     """Return in which ways attempts have failed, if there were any.
@@ -23,10 +21,9 @@ def compare(earlier: list[Cause], last: Cause | None = None) -> Attempts | None:
     for number, cause in enumerate(earlier, 1):
         alike.setdefault((cause.rank, *_way(cause)), []).append(number)
     ways = [(tuple(numbers), earlier[numbers[0] - 1]) for numbers in alike.values()]
-    same = 0
-    if last and last.frame:
-        same = sum(_way(cause) == _way(last) for cause in earlier)
-    return Attempts(tuple(ways[:MOST]), len(earlier) + 1, same)
+    known = last is not None and last.frame is not None
+    same = known and all(_way(cause) == _way(last) for cause in earlier)
+    return Attempts(tuple(ways), len(earlier) + 1, same)
 
 
 def _way(cause: Cause) -> tuple:

@@ -42,9 +42,9 @@ class Stand:
     rank: int
     state: str
     """"waits" in a communication, "elsewhere", "stopped" (halted by a signal),
-    "lingers" (has done its main program, and does not end), "left", "serves" (remote
-    calls), or "unknown"; of one that is watched also "moves", "busy", "away" (on
-    another machine), or "unseen"."""
+    "lingers" (has done its main program, and does not end), "left", or "unknown";
+    of one that is watched also "moves", "busy", "away" (on another machine), or
+    "unseen"."""
     frame: Frame | None = None
     """The program's own line."""
     name: str = ""
@@ -128,8 +128,6 @@ class Stand:
                 return f"{self.halted()}{at}"
             case "lingers":
                 return self._lingers(self.frame.place if self.frame else "")
-            case "serves":
-                return "; ".join(self.others())
             case "away":
                 return "is not on this machine: `ddp-lab why` there tells"
             case "moves" if seen:

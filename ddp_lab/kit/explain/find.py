@@ -228,8 +228,6 @@ def _failed_by_itself(
     end = by_rank[first]
     told: dict[int, Cause | Stand] = _failures(by_rank, first)
     why = replace(end.cause, rank=first, symptom=_symptom(end.cause, logs[first]))
-    if why.symptom is Symptom.LATE_CALL:
-        told = _at_work(logs, first) | told
     also = _also(end, first, logs, why.symptom)
     if also and isinstance(also[0], Before):  # a wrong sum, say, is a symptom of that
         why = replace(why, symptom=also[0].of.symptom)
@@ -265,15 +263,6 @@ def _symptom(cause: Cause, log: RankLog | None = None) -> Symptom | None:
     symptom = symptoms.find(words)
     own = symptom is Symptom.VICTIM and log and log.heard.blames is not Blames.GONE
     return None if own else symptom
-
-
-def _at_work(logs: list[RankLog], first: int) -> dict[int, Cause | Stand]:
-    """Return where the threads of the other ranks stand, which answer remote calls."""
-    serving: dict[int, Cause | Stand] = {}
-    for rank, log in enumerate(logs):
-        if rank != first and (also := stands.beside(log)):
-            serving[rank] = Stand(rank, "serves", beside=also)
-    return serving
 
 
 def _failures(by_rank: dict[int, End], first: int) -> dict[int, Cause | Stand]:

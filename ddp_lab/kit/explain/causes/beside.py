@@ -108,27 +108,18 @@ class Attempts:
     """The numbers of those that failed alike, from 1, and how."""
     count: int
     """Of all attempts, with the last one."""
-    same: int = 0
-    """How many of the earlier ones failed as the last one did, if that is a bug."""
+    same: bool = False
+    """Whether all of them failed as the last one did, at a line of the program."""
 
     def sentences(self) -> list[str]:
-        """Return what is told of them, the last one having failed too."""
-        if not self.same:
-            return self.told()
-        if self.same == self.count - 1:
+        """Return in which ways they have failed."""
+        if self.same:
             many = "both attempts" if self.count == 2 else f"all {self.count} attempts"
             return [f"the same error at the same line in {many}: {BUG}"]
-        same = f"the same as now in {self.same + 1} of {self.count} attempts: {BUG}"
-        return [*self.told(), same]
-
-    def told(self) -> list[str]:
-        """Return in which ways they have failed."""
-        told = [
+        return [
             f"{_numbers(numbers)} of {self.count} {_brief(why)}"
             for numbers, why in self.ways
         ]
-        rest = self.count - 1 - sum(len(numbers) for numbers, _ in self.ways)
-        return [*told, f"{rest} more failed in other ways"] if rest else told
 
 
 def _brief(why: Cause) -> str:
@@ -159,8 +150,8 @@ class Restarted(Cause):
     attempts: Attempts
 
     def __str__(self) -> str:
-        told = "; ".join(self.attempts.told())
-        return f"restarted {times(self.attempts.count - 1)}: {told}"
+        ways = "; ".join(self.attempts.sentences())
+        return f"restarted {times(self.attempts.count - 1)}: {ways}"
 
 
 @dataclass(frozen=True, kw_only=True)
