@@ -182,14 +182,6 @@ def test_a_traceback_that_may_have_been_caught_is_no_failure():
     assert TorchrunLog([log]).warnings(failed=True) == [[]]
 
 
-def test_a_dead_thread_explains_more_than_what_was_caught():
-    log, caught = RankLog(), TRACEBACK.format(line=3, error="ValueError: caught")
-    thread = "Exception in thread T:\n" + TRACEBACK.format(line=5, error="KeyError: 1")
-    log.add_stderr(caught + thread)
-    failure = explain(RankLog(), log, stopped="timeout")
-    assert (failure.also[0].rank, failure.also[0].error) == (1, "KeyError: 1")
-
-
 def test_a_launcher_that_was_ended_is_told():
     asked = [ended(5.0, -15, asked=4.0), ended(5.0, -15, asked=4.0)]
     failure = explain(*asked, code=-9)

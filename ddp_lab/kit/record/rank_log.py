@@ -4,7 +4,6 @@ import json
 import re
 import signal
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
@@ -14,7 +13,6 @@ from ddp_lab.kit.record.rank_end import Error, Exit, LastWord
 from ddp_lab.kit.record.torch_words import NOISE, STORE, lost_peer
 
 RAISES = re.compile(r"\braise\b")
-DEEPEST = 100  # levels of a fact
 LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
 TRACEBACK = "Traceback (most recent call last):"
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
@@ -129,22 +127,14 @@ class RankLog:
         last = self.remarks[-1] if self.remarks else None
         if not last or last.is_traceback:
             return ""
-        above = ["", *last.lines]
-        for before, line in zip(above[-2::-1], above[:0:-1], strict=True):
-            source = line.startswith("  ") and stderr.WARNING.match(before)
-            if not source and not stderr.WARNING.match(line):
-                return line
-        return ""
+        words = [x for x in last.lines if not stderr.WARNING.match(x) and x[0] != " "]
+        return words[-1] if words else ""
 
     @property
     def other_traceback(self) -> str:
-        """A traceback that was not its end.
-
-        It is the last one, but whole ones come first, and among these those of threads:
-        one that is dead explains more than what was caught.
-        """
+        """The last traceback that was not its end: a thread's, or one that it caught."""
         texts = [part.text for part in self.remarks if part.is_traceback]
-        return max(reversed(texts), key=_tells, default="")
+        return texts[-1] if texts else ""
 
     def add_line(self, line: str) -> None:
         """Keep a line of stdout: a JSON object is a fact, anything else a line."""
@@ -203,11 +193,6 @@ class RankLog:
         )
 
 
-def _tells(traceback: str) -> tuple[bool, bool]:
-    whole = bool(stacks.last_error(traceback))
-    return whole, traceback.startswith("Exception in thread ")
-
-
 def _fact(line: str) -> dict | None:
     """Return the JSON object that a line is; None if it is none, or cannot be one."""
     if not (line.startswith("{") and line.endswith("}")):
@@ -217,15 +202,4 @@ def _fact(line: str) -> dict | None:
         json.dumps(fact, ensure_ascii=False).encode()  # no half characters
     except (ValueError, RecursionError):
         return None
-    return fact if _shallow(fact) else None
-
-
-def _shallow(fact: dict) -> bool:
-    """Tell whether a fact has no more than `DEEPEST` levels."""
-    level: list[Any] = [fact]
-    for _ in range(DEEPEST):
-        inside = [each.values() if isinstance(each, dict) else each for each in level]
-        level = [x for each in inside for x in each if isinstance(x, (dict, list))]
-        if not level:
-            return True
-    return False
+    return fact

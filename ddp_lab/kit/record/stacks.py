@@ -27,9 +27,6 @@ FRAME_LINE = re.compile(
 BEGIN = re.compile(r"^(?:\S.*)?Traceback \(", re.MULTILINE)
 # What faulthandler puts above the stack of a thread.
 THREAD = re.compile(r"^(Current t|T)hread .*\(most recent call first\):$", re.MULTILINE)
-GROUP = "Exception Group Traceback (most recent call last):"
-# What Python draws on the left of a group.
-GROUP_RULE = re.compile(r"^ *(\+-\+|[+|])(-+( \d+ -+)?$| |$)", re.MULTILINE)
 LONGEST_ERROR = 2000  # characters
 # What each traceback of a rank begins with, and says nothing: how the program came to
 # its `main`, and the frame of torch's @record.
@@ -112,8 +109,6 @@ def same_line(one: list[Frame], other: list[Frame]) -> bool:
 
 def from_text(text: str) -> list[Frame]:
     """Return the frames of a traceback, or of faulthandler's main thread."""
-    if GROUP in text:
-        text = GROUP_RULE.sub("", text)
     dumps = [match.end() for match in THREAD.finditer(text)]
     if not dumps:  # a traceback has the innermost call last
         return _frames(_last_traceback(text))[::-1]
@@ -133,9 +128,6 @@ def tidy(text: str) -> str:
 
 def last_error(text: str) -> str:
     """Return the last exception's own line in `text` (it may go on over several)."""
-    group = GROUP + text.rpartition(GROUP)[2]
-    if GROUP in text and not re.search(r"^Traceback \(", group, re.MULTILINE):
-        return _group_error(group)
     lines = [line for line in _last_traceback(text).splitlines() if line.strip("=- ")]
     # Frames are indented, by two and four; what comes after the last one is the error.
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
@@ -143,14 +135,6 @@ def last_error(text: str) -> str:
     while rest and rest[0].startswith(("    ", "  [Previous line repeated")):
         del rest[0]
     return one_line("\n".join(rest))
-
-
-def _group_error(text: str) -> str:
-    """Return the line of an exception group, and those of what is in it."""
-    lines = [line for line in GROUP_RULE.sub("", text).splitlines()[1:] if line]
-    errors = [line for line in lines if not line.startswith((" ", "Traceback"))]
-    parts = [*errors[:1], "; ".join(errors[1:])]
-    return one_line(": ".join(filter(None, parts)))
 
 
 def one_line(error: str) -> str:

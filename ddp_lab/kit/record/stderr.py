@@ -14,7 +14,7 @@ from ddp_lab.kit.record.torch_words import NOISE
 # torch puts "[rank1]: " in front of every line of an uncaught exception.
 PREFIX = re.compile(r"^\[rank\d+\]:[ ]?", re.MULTILINE)
 START = re.compile(
-    r"(  \+ Exception Group )?Traceback \(most recent call last\):\s*$"
+    r"Traceback \(most recent call last\):\s*$"
     r'|  File ".+", line \d+\s*$'  # a SyntaxError of the program itself
 )
 # Of a signal, or of faulthandler.dump_traceback_later.
@@ -24,7 +24,7 @@ DUMPED = re.compile(
 )
 # The line before a traceback that belongs to it.
 SOMEBODY_ELSE = re.compile(r"Exception in thread |Exception ignored |Process \S+:$")
-# Python prints a line of the source below it, indented.
+# Python prints a line of the source below it, indented, which is none either.
 WARNING = re.compile(r".+:\d+: \w*Warning: ")
 # The line between two tracebacks of one failure.
 JOINT = re.compile(
@@ -111,9 +111,7 @@ def _end_of_traceback(lines: list[str], at: int) -> int:
         end = at + 1
         while end < len(lines) and lines[end].startswith(" "):
             end += 1
-        if not lines[at].startswith("  +"):  # a group's own errors are indented
-            end += 1
-        at = end
+        at = end = end + 1
         while at < len(lines) and not START.match(lines[at]):
             at += 1
         between = [line for line in lines[end:at] if line.strip()]
