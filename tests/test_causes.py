@@ -66,7 +66,6 @@ def apart(*stands: Stand, **more) -> waiting.Apart:
 CAUSES = [
     RAISED,
     KILLED,
-    ended.Signalled(code=-9, event="kill node 1"),
     ended.Signalled(code=-42),
     ended.Exited(code=3),
     ended.Exited(code=1, words="needs an even number"),

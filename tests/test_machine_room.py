@@ -382,16 +382,6 @@ def test_a_rank_that_was_killed_a_moment_before_its_node_is_named(left):
     assert failure.places[1] == "node 1, local 0"
 
 
-def test_a_rank_that_an_event_has_killed_is_told_so(left):
-    left.plan()
-    left.happened((1.0, "kill node 1"), (4.0, "kill node 0"))
-    left.life(0, 0, 0, 1.5, 4.1, code=-9)
-    left.life(1, 0, 1, 2.0, 6.1, code=-9)
-    first, second = TorchrunLog.read(left.folder).ranks
-    assert (first.event, second.event) == ("kill node 0", "")
-    assert told(left, None).cause == "ended by SIGKILL (by the event `kill node 0`)"
-
-
 def test_a_rank_that_failed_before_its_node_was_killed_is_named(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 3.0, code=3)

@@ -70,7 +70,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     asked = log.asked or log.exit is None and code == -signal.SIGTERM
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
     if code is not None and code < 0 and not log.raised:
-        cause: Ended = Signalled(frame=frame, code=code, event=log.event)
+        cause: Ended = Signalled(frame=frame, code=code)
     elif log.traceback:
         error, frame = _exception(log, frame)
         inside = communication(log.frames or stacks.from_text(log.traceback))

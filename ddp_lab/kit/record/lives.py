@@ -76,19 +76,6 @@ def events(folder: Path, since: float = 0.0) -> list[tuple[float, str]]:
     return happened
 
 
-def killed_by(
-    all_lives: list[Life], events: list[tuple[float, str]]
-) -> dict[Path, str]:
-    """Return by its log folder which event has killed a rank, of those that one has."""
-    return {
-        life.folder: what
-        for time, what in events
-        for life in all_lives
-        if what == f"kill node {life.node}"
-        if life.how == "SIGKILL" and life.start < time <= (life.end or 0.0)
-    }
-
-
 def _below(folder: Path) -> Iterator[Path]:
     for name in entries(folder):
         yield folder / name

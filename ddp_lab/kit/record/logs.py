@@ -18,8 +18,6 @@ from ddp_lab.kit.record.lives import (
     Life,
     by_attempt,
     changes,
-    events,
-    killed_by,
     last_attempt,
     lives,
     node_folders,
@@ -82,15 +80,15 @@ class TorchrunLog(RunLog):
         stderr = _said(folder)
         said = [(int(rank), int(code)) for rank, code in EXIT_CODE.findall(stderr)]
         known, several = lives(folder), bool(node_folders(folder))
-        last, killed = last_attempt(known), killed_by(known, events(folder))
+        last = last_attempt(known)
         # Where we see one node only, we count its ranks.
         local = {} if several else {life.rank: life.local_rank for life in last}
         codes = {local.get(rank, rank): code for rank, code in said}
         *before, there = folders_by_attempt(folder) or [[]]
-        earlier = [_read_ranks(ranks, {}, killed) for ranks in before]
+        earlier = [_read_ranks(ranks, {}) for ranks in before]
         removed = range(len(there), max(codes, default=-1) + 1)
         there = there + [folder / "removed" / str(rank) for rank in removed]
-        ranks = _read_ranks(there, codes, killed)
+        ranks = _read_ranks(there, codes)
         nodes = agents.read_all(folder), changes(folder), _places(folder, last)
         told = [read_json(rank / names.WHERE) or {} for rank in there]
         shares = any(each.get("shares_store") for each in told)
@@ -191,19 +189,16 @@ def _ranks_of(attempt: Path) -> list[Path]:
     return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
 
 
-def _read_ranks(
-    folders: list[Path], codes: dict[int, int], killed: dict[Path, str]
-) -> list[RankLog]:
+def _read_ranks(folders: list[Path], codes: dict[int, int]) -> list[RankLog]:
     """Return all that is known of the ranks of an attempt.
 
     Args:
         folders: those of their logs, by rank; they need not be there.
         codes: the exit codes of the ranks that torchrun calls failed, if it has said.
-        killed: what has killed some of them.
     """
     logs = []
     for rank, folder in enumerate(folders):
-        log = RankLog(code=codes.get(rank), event=killed.get(folder, ""))
+        log = RankLog(code=codes.get(rank))
         _add_end(log, folder, failed=rank in codes if codes else True)
         _add_output(log, folder)
         _add_evidence(log, folder)

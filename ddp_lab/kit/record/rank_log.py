@@ -62,8 +62,6 @@ class RankLog:
     """The address and port at which it was told to meet, and those that it took."""
     code: int | None = None
     """The exit code, negative for a signal; None if it did not end by itself."""
-    event: str = ""
-    """What has killed it, if an event has: `kill node 1`."""
 
     @property
     def finished(self) -> bool:

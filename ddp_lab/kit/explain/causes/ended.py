@@ -64,13 +64,9 @@ class Signalled(Ended):
 
     code: int
     """The exit code, negative."""
-    event: str = ""
-    """What has been done to its node, if that has sent it: `kill node 1`."""
 
     def __str__(self) -> str:
         name = signal_name(-self.code) or f"signal {-self.code}"
-        if self.event:
-            return f"ended by {name} (by the event `{self.event}`)"
         sender = USUAL_SENDER.get(name)
         return f"ended by {name} ({sender})" if sender else f"ended by {name}"
 
