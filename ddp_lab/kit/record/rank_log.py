@@ -130,7 +130,7 @@ class RankLog:
 
     @property
     def other_traceback(self) -> str:
-        """The last traceback that was not its end: a thread's, or one that it caught."""
+        """The last traceback that was not its end: a thread's, or one it has caught."""
         texts = [part.text for part in self.remarks if part.is_traceback]
         return texts[-1] if texts else ""
 
