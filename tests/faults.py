@@ -591,7 +591,7 @@ asyncio.run(work())
         rank=ANY,
         symptom="different tensors",
         cause="AssertionError: a wrong sum",
-        report=(r"^Before: before: call .*all_reduce of int32",),
+        report=(r"^NotTheSame: before: call .*all_reduce of int32",),
     ),
     Fault(
         "silently_wrong",

@@ -21,9 +21,8 @@ def compare(earlier: list[Cause], last: Cause | None = None) -> Attempts | None:
     for number, cause in enumerate(earlier, 1):
         alike.setdefault((cause.rank, *_way(cause)), []).append(number)
     ways = [(tuple(numbers), earlier[numbers[0] - 1]) for numbers in alike.values()]
-    known = last is not None and last.frame is not None
-    same = known and all(_way(cause) == _way(last) for cause in earlier)
-    return Attempts(tuple(ways), len(earlier) + 1, same)
+    same = last and last.frame and {*map(_way, earlier)} == {_way(last)}
+    return Attempts(tuple(ways), len(earlier) + 1, bool(same))
 
 
 def _way(cause: Cause) -> tuple:

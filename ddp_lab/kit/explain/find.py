@@ -13,7 +13,6 @@ from itertools import zip_longest
 from ddp_lab.kit.explain import attempts, ends, hang, nodes, stands, symptoms
 from ddp_lab.kit.explain.cause import MEETING, Cause, Stand
 from ddp_lab.kit.explain.causes.beside import (
-    Before,
     Complaint,
     KeptGroup,
     KnownAs,
@@ -229,7 +228,7 @@ def _failed_by_itself(
     told: dict[int, Cause | Stand] = _failures(by_rank, first)
     why = replace(end.cause, rank=first, symptom=_symptom(end.cause, logs[first]))
     also = _also(end, first, logs, why.symptom)
-    if also and isinstance(also[0], Before):  # a wrong sum, say, is a symptom of that
+    if also and isinstance(also[0], NotTheSame):  # a wrong sum, say, comes of it
         why = replace(why, symptom=also[0].of.symptom)
     return Failure(_kind(why), why, also, end.traceback, told)
 
@@ -249,7 +248,7 @@ def _also(
         by_signal = isinstance(end.cause, Signalled)
         return () if by_signal else (KnownAs(symptom=symptom),)
     if difference := hang.find_difference([log.calls for log in logs]):
-        return (Before(of=difference),)
+        return (NotTheSame(of=difference, failed=True),)
     printed = logs[first].other_traceback
     left = isinstance(end.cause, Exited)
     return (_printed(first, printed),) if left and printed else ()

@@ -23,7 +23,6 @@ from ddp_lab.kit.explain.causes.waiting import (
     Counted,
     Does,
     GroupsDiffer,
-    Nested,
     NotMet,
     RootsDiffer,
 )
@@ -82,19 +81,7 @@ def diagnose(logs: Sequence[RankLog], stands: Sequence[Stand]) -> Cause | None:
     return next(filter(None, (step(seen) for step in STEPS)), None)
 
 
-# --- nobody is in a group yet, or each rank is the parent of others ---
-
-
-def _nested(seen: Snapshot) -> Cause | None:
-    """Every rank of torchrun has become the parent of ranks of its own."""
-    parents = [
-        any(f.name == "start_processes" and f.file.endswith(SPAWN) for f in log.stack)
-        for log in seen.logs
-    ]
-    if len(parents) < 2 or not all(parents):
-        return None
-    symptom, ranks = Symptom.WORLD_IN_A_WORLD, tuple(range(len(parents)))
-    return Nested(frame=seen.stands[0].frame, symptom=symptom, ranks=ranks)
+# --- nobody is in a group yet ---
 
 
 def _not_met(seen: Snapshot) -> Cause | None:
@@ -414,12 +401,14 @@ def _busy(seen: Snapshot) -> Cause | None:
     if not busy or seen.waiting:
         return None
     alone = len(seen.stands) == 1  # it is the program
-    inside = [frame for stand in busy for frame in seen.logs[stand.rank].stack]
-    remote = [RPC in frame.file and frame.name != "<module>" for frame in inside]
+    stacks = [seen.logs[stand.rank].stack for stand in busy]
+    remote = [RPC in f.file and f.name != "<module>" for f in chain(*stacks)]
+    spawn = [any(f.file.endswith(SPAWN) for f in stack) for stack in stacks]
+    nested = len(spawn) > 1 and all(spawn)  # each is the parent of ranks of its own
     return Busy(
         rank=busy[0].rank if len(busy) == 1 and not alone else None,
         frame=busy[0].frame,
-        symptom=Symptom.BUSY,
+        symptom=Symptom.WORLD_IN_A_WORLD if nested else Symptom.BUSY,
         stands=tuple(busy),
         remote=any(remote),
     )
@@ -427,7 +416,6 @@ def _busy(seen: Snapshot) -> Cause | None:
 
 # In which order causes are looked for. What explains what ranks do later comes first.
 STEPS: tuple[Callable[[Snapshot], Cause | None], ...] = (
-    _nested,  # no rank of torchrun is one of the program's
     _unable,  # whatever the others do follows from it
     _not_met,  # no call was made yet
     _groups_differ,  # new_group waits for all, and its calls are those of a store

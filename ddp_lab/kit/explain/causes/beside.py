@@ -23,13 +23,16 @@ class KnownAs(Cause):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Before(Cause):
-    """A call was not the same on all ranks before, and nobody has noticed."""
+class NotTheSame(Cause):
+    """A call was not the same on all ranks, and nobody has noticed."""
 
     of: CallsDiffer
+    failed: bool = False
+    """Whether a rank has failed after it."""
 
     def __str__(self) -> str:
-        return f"before: {self.of}"
+        when = "before" if self.failed else "not the same on all ranks"
+        return f"{when}: {self.of}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,13 +192,3 @@ class NotJoined(Cause):
             f"no rank has joined a process group: {self.copies} copies of the program "
             "have run side by side, and none knew of the others"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NotTheSame(Cause):
-    """A call was not the same on all ranks, and all have ended well."""
-
-    of: CallsDiffer
-
-    def __str__(self) -> str:
-        return f"not the same on all ranks: {self.of}"

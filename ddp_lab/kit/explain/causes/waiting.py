@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ddp_lab.kit.explain.cause import MEETING, SHOWN, Cause, Stand
+from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.words import conjugate, listed, ranks, sides, times
 
@@ -271,7 +272,10 @@ class Busy(Cause):
         rest = "no rank is seen to wait for another"
         if self.remote:
             rest = "of remote calls nobody records who waits for whom"
-        by_place = sides((stand.place(), stand.rank) for stand in self.stands)
+        by_place = sides(
+            (stand.place() if self.remote else stand.short(), stand.rank)
+            for stand in self.stands
+        )
         where = [
             f"{ranks(on)} {conjugate('stand', on)} at {place}"
             for place, on in by_place.items()
@@ -283,21 +287,15 @@ class Busy(Cause):
         return ", ".join([*where, f"and {rest}"])
 
     @property
+    def advice(self) -> str:
+        """What they do, if that is known to go wrong."""
+        known = self.symptom not in (None, Symptom.BUSY)
+        return f"that is: {self.symptom.means}" if self.symptom and known else ""
+
+    @property
     def tells_all(self) -> int | None:
         """The one rank of which the sentence tells all."""
         return self.stands[0].rank if len(self.stands) == 1 else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Nested(Cause):
-    """Each rank of torchrun starts ranks of its own."""
-
-    ranks: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return (
-            f"each of the {len(self.ranks)} ranks of torchrun starts ranks of its own"
-        )
 
 
 # --- what a few looks from outside show; see `ddp-lab why` ---
