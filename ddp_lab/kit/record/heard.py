@@ -1,7 +1,7 @@
 """What a rank has said of others when it ended, in words of torch.
 
-Those of the program itself, such as the error of a connection of its own, say nothing
-of other ranks: RankLog.heard.
+The error of a connection of the program's own says nothing of other ranks: see
+`OF_ITS_OWN`.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """What one rank wrote: lines, facts, warnings, tracebacks, and how it ended."""
 
 import json
-import re
 import signal
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +11,6 @@ from ddp_lab.kit.record.heard import Heard, listen
 from ddp_lab.kit.record.rank_end import Error, Exit, LastWord
 from ddp_lab.kit.record.torch_words import NOISE, STORE, lost_peer
 
-RAISES = re.compile(r"\braise\b")
 LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
 TRACEBACK = "Traceback (most recent call last):"
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
@@ -70,13 +68,16 @@ class RankLog:
 
     @property
     def heard(self) -> Heard:
-        """What it has said of other ranks when it ended; nothing in words of its own.
+        """What it has said of other ranks when it ended.
 
-        A signal that ends a process leaves a dump of its stack, which says nothing.
+        A signal that ends a process leaves a dump of its stack, which says nothing; a
+        program that asks a store itself waits for no other rank.
         """
-        if self.has_own_words:
+        error = self.raised.error if self.raised else ""
+        asks = bool(self.frames) and self.frames[0].own and not self.before
+        if asks and error.startswith(STORE):
             return Heard()
-        said = [self.raised.error if self.raised else "", *self.before]
+        said = [error, *self.before]
         if self.traceback and (self.raised or (self.code or 0) >= 0):
             said.append(self.traceback)
         elif self.code and self.code > 0:
@@ -89,15 +90,6 @@ class RankLog:
         """The exceptions that led to its end."""
         left = self.raised or self.end
         return tuple(left.before) if left else ()
-
-    @property
-    def has_own_words(self) -> bool:
-        """Whether the program itself has met its error, and no other has led to it."""
-        if not self.raised or self.raised.before or not self.frames:
-            return False
-        innermost = self.frames[0]
-        own = RAISES.search(innermost.code) or self.raised.error.startswith(STORE)
-        return innermost.own and bool(own)
 
     @property
     def frames(self) -> list[stacks.Frame]:
