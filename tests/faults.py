@@ -60,7 +60,7 @@ def brief(what: Cause | Stand | Attempts) -> str:
 def facts(failure: Failure) -> str:
     """Return what is known of a failure, a fact on each line."""
     lines = [brief(failure.why), *map(brief, failure.also), failure.traceback]
-    for rank, known in failure.told.items():
+    for rank, known in failure.by_rank.items():
         told = brief(known)
         lines.append(told if isinstance(known, Stand) else f"{rank}: {told}")
     return "\n".join(lines + ([brief(failure.attempts)] if failure.attempts else []))
@@ -170,7 +170,7 @@ class Fault:
         for words in self.report:
             assert re.search(words, report, re.MULTILINE), (words, report)
         if self.others is not None:
-            assert len(failure.told) == self.others, report
+            assert len(failure.by_rank) == self.others, report
         if self.exit_code is not None:
             assert told.exit_codes[ODD] == self.exit_code
         assert "ddp_lab/kit" not in failure.report(), "frames of the kit"

@@ -222,7 +222,7 @@ def test_no_cause_is_without_a_sentence_here():
 def test_where_the_culprit_stands_is_said_once(kind, state, seen):
     stand = away(1, state, watched=seen)
     why = kind(rank=1, frame=HERE, stands=(stand,))
-    failure = Failure("timeout", why, told={0: left(0), 1: stand})
+    failure = Failure("timeout", why, by_rank={0: left(0), 1: stand})
     assert not said_twice(failure)
     assert ("pid 7" in failure.report()) == bool(seen)
 
@@ -255,7 +255,7 @@ def test_a_report_begins_with_whom_it_blames():
 
 def test_ranks_that_fail_in_the_same_words_elsewhere_have_their_lines():
     told = {0: RAISED, 2: replace(RAISED, frame=THERE)}
-    report = Failure("exception", RAISED, told=told).report()
+    report = Failure("exception", RAISED, by_rank=told).report()
     assert "  rank 0: the same\n  rank 2: the same at a.py:30 in step" in report
 
 

@@ -777,7 +777,7 @@ def test_a_traceback_tells_only_what_the_rest_does_not():
 def test_ranks_that_failed_alike_are_told_together():
     others = {rank: Raised(error="E: " + "x" * 200) for rank in (0, 2)}
     others[3] = Raised(error="z")
-    failure = Failure("exception", replace(others[0], rank=1), told=others)
+    failure = Failure("exception", replace(others[0], rank=1), by_rank=others)
     _, *rest = failure.report().splitlines()
     assert rest == ["  ranks 0 and 2: the same", "  rank 3: z"]
 
@@ -792,5 +792,5 @@ def test_a_run_that_was_stopped_by_hand_says_so():
     log = TorchrunLog([RankLog(["a line"]), RankLog()])
     failure, codes = find_failure(log, -2, "interrupt", 0)
     assert failure.why == Stopped(by="interrupt", limit=failure.why.limit)
-    assert [stand.printed for stand in failure.told.values()] == ["a line", ""]
+    assert [stand.printed for stand in failure.by_rank.values()] == ["a line", ""]
     assert codes == [None, None]

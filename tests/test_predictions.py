@@ -260,7 +260,7 @@ def test_a_guess_of_any_size_is_shown_short(shown):
 def run_that_failed(name, rank, line, symptom, cause="stands still", others=None):
     why = Raised(rank=rank, frame=Frame("", line, ""), symptom=symptom, error=cause)
     told = {r: Raised(rank=r, error=says) for r, says in (others or {}).items()}
-    failure = Failure("timeout", why, told=told)
+    failure = Failure("timeout", why, by_rank=told)
     return Run(f"torchrun {name}", [[], []], [], [], [], 4.0, failure)
 
 

@@ -106,9 +106,9 @@ def test_who_failed_first_by_itself_is_named(logs, first):
     other = logs[1 - first]
     told = ends.find(other, other.code)
     if told is None or told.is_victim:
-        assert failure.told == {} or told.blames is not Blames.GONE
+        assert failure.by_rank == {} or told.blames is not Blames.GONE
     else:
-        assert 1 - first in failure.told
+        assert 1 - first in failure.by_rank
 
 
 def test_without_times_who_died_without_a_word_comes_first():
@@ -154,7 +154,7 @@ def test_what_was_said_before_a_run_is_stopped_comes_first(stopped):
     assert [type(c) for c in failure.also] == [Stopped] and failure.also[
         0
     ].by == stopped
-    assert failure.told[0].state == "unknown"
+    assert failure.by_rank[0].state == "unknown"
 
 
 def test_a_rank_that_has_raised_and_does_not_end_has_failed():

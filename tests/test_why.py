@@ -186,7 +186,7 @@ def test_what_the_looks_at_ranks_tell(ranks, rank, line, kind, states):
     here = {r: each for r, each in enumerate(ranks) if each}
     failure = judge(here, len(ranks), 8)
     assert (failure.rank, failure.line, type(failure.why)) == (rank, line, kind)
-    assert [stand.state for stand in failure.told.values()] == states
+    assert [stand.state for stand in failure.by_rank.values()] == states
     assert not said_twice(failure)
     (watched,) = failure.also
     assert (type(watched), watched.seconds) == (StoodStill, 8)

@@ -60,7 +60,7 @@ def _failure(
 ) -> tuple[str, str]:
     """Return a failure as text and as HTML: its cause, then where each rank stood."""
     text = failure.report(traceback=False) if in_words else ""
-    shown = replace(failure, told={}) if failure.stands else failure
+    shown = replace(failure, by_rank={}) if failure.stands else failure
     headline, _, more = shown.report(traceback=False).partition("\n")
     html = ""
     if in_words:

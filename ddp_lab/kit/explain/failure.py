@@ -23,7 +23,7 @@ class Failure:
     also: tuple[Cause, ...] = ()
     """What is known besides."""
     traceback: str = field(default="", repr=False)
-    told: dict[int, Cause | Stand] = field(default_factory=dict)
+    by_rank: dict[int, Cause | Stand] = field(default_factory=dict)
     """What is known of the other ranks: their own failures and, if somebody waited in
     vain, where each rank stood. A rank that only lost its connection is left out."""
     stands: list[Stand] = field(default_factory=list, repr=False)
@@ -51,8 +51,8 @@ class Failure:
     @property
     def by_chance(self) -> bool:
         """Whether another rank failed likewise: which one was the first is chance."""
-        others = [known for rank, known in self.told.items() if rank != self.rank]
-        ways = [known.way for known in others if isinstance(known, Ended)]
+        others = [each for rank, each in self.by_rank.items() if rank != self.rank]
+        ways = [each.way for each in others if isinstance(each, Ended)]
         return isinstance(self.why, Ended) and self.why.way in ways
 
     @property
@@ -73,13 +73,13 @@ class Failure:
     @property
     def means(self) -> str | None:
         """What the cause usually means, and what else is known, in one line."""
-        told = [self.why.advice, *(str(each) for each in self.also)]
-        return "; ".join(filter(None, told)) or None
+        notes = [self.why.advice, *(str(each) for each in self.also)]
+        return "; ".join(filter(None, notes)) or None
 
     @property
     def others(self) -> dict[int, str]:
         """What is told of the other ranks."""
-        return {rank: of_rank(known) for rank, known in self.told.items()}
+        return {rank: of_rank(each) for rank, each in self.by_rank.items()}
 
     @property
     def earlier(self) -> list[str]:
@@ -95,11 +95,11 @@ class Failure:
             text.append(f"  {self.means}")
         if traceback and (trace := stacks.brief(self.traceback, self.cause)):
             text.append(f"\n{trace}\n")
-        same = [rank for rank, known in self.told.items() if self._is_same(known)]
+        same = [rank for rank, each in self.by_rank.items() if self._is_same(each)]
         if same:
             text.append(f"  {ranks(same)}: the same")
-        for rank, known in self.told.items():
-            if rank not in same and (what := self._beside(known)):
+        for rank, each in self.by_rank.items():
+            if rank not in same and (what := self._beside(each)):
                 text.append(f"  {rank_at(rank, self.places)}: {what}")
         text += [f"  {line}" for line in self.earlier]
         return "\n".join(text)

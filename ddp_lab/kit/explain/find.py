@@ -176,8 +176,8 @@ def _node_failed(failure: Failure, trouble: Cause) -> Failure:
     known = [failure.why, *failure.also]
     timeout = (c for c in known if isinstance(c, Stopped) and c.by == "timeout")
     lost = getattr(trouble, "ranks", ())
-    told = {r: known for r, known in failure.told.items() if r not in lost}
-    of_node = Failure("node", trouble, tuple(timeout), told=told)
+    others = {r: known for r, known in failure.by_rank.items() if r not in lost}
+    of_node = Failure("node", trouble, tuple(timeout), by_rank=others)
     return replace(of_node, stands=failure.stands)
 
 
@@ -225,12 +225,12 @@ def _failed_by_itself(
     logs: list[RankLog], first: int, by_rank: dict[int, End]
 ) -> Failure:
     end = by_rank[first]
-    told: dict[int, Cause | Stand] = _failures(by_rank, first)
+    others: dict[int, Cause | Stand] = _failures(by_rank, first)
     why = replace(end.cause, rank=first, symptom=_symptom(end.cause, logs[first]))
     also = _also(end, first, logs, why.symptom)
     if also and isinstance(also[0], NotTheSame):  # a wrong sum, say, comes of it
         why = replace(why, symptom=also[0].of.symptom)
-    return Failure(_kind(why), why, also, end.traceback, told)
+    return Failure(_kind(why), why, also, end.traceback, others)
 
 
 def _kind(why: Cause) -> str:
@@ -280,15 +280,17 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     """
     stood = stands.find_stands(logs)
     stop = Stopped(by=stopped, limit=limit)
-    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
+    others: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     by_rank = _ends(logs, [log.code for log in logs])
     if own := {rank: end for rank, end in by_rank.items() if not end.is_victim}:
         first = _first(own)
         failure = _failed_by_itself(logs, first, by_rank)
-        told.pop(first)
+        others.pop(first)
         also = (*failure.also, stop)
-        return replace(failure, told=told | failure.told, also=also, stands=stood)
-    failure = Failure(stopped, stop, told=told, stands=stood)
+        return replace(
+            failure, by_rank=others | failure.by_rank, also=also, stands=stood
+        )
+    failure = Failure(stopped, stop, by_rank=others, stands=stood)
     if stopped != "timeout":
         return failure
     if why := hang.diagnose(logs, stood):
@@ -342,8 +344,8 @@ def _not_together(logs: list[RankLog], first: int, by_rank: dict[int, End]) -> F
         if printed := logs[why.rank].other_traceback:  # which it has caught, and left
             also, traceback = [_printed(why.rank, printed), *also], printed
     failure = Failure(_kind(end.cause), why, tuple(also))
-    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    return replace(failure, traceback=traceback, told=told, stands=stood)
+    others: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
+    return replace(failure, traceback=traceback, by_rank=others, stands=stood)
 
 
 def _told_by_torch(

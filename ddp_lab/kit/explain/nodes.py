@@ -81,7 +81,7 @@ def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | Non
         agents: of all nodes.
         heard: what each rank has said that has failed.
     """
-    at = {rank: said.loopback for rank, said in heard.items() if said.loopback}
+    at = {rank: each.loopback for rank, each in heard.items() if each.loopback}
     if not at or not all(agent.has_network for agent in agents):
         return None
     rank, address = min(at.items())
@@ -107,8 +107,8 @@ def failed(agents: list[Agent]) -> Cause | None:
 
 def _error(agent: Agent) -> str:
     """Return what torchrun failed with: an exception, or else its last line."""
-    lines = [line.strip() for line in agent.said.splitlines() if line.strip()]
-    error = last_error(agent.said) or (lines or [""])[-1]
+    lines = [line.strip() for line in agent.stderr.splitlines() if line.strip()]
+    error = last_error(agent.stderr) or (lines or [""])[-1]
     return "" if ECHOES.search(error) else error
 
 

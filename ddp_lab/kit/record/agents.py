@@ -26,7 +26,7 @@ class Agent:
     """When it ended, in seconds since the epoch."""
     done: str = ""
     """What was done to end it; see nodes.py."""
-    said: str = field(default="", repr=False)
+    stderr: str = field(default="", repr=False)
     """What it has written itself."""
     ranks: tuple[int, ...] = ()
     """Those of the last attempt."""
@@ -60,8 +60,8 @@ def read_all(folder: Path) -> list[Agent]:
     homes = node_folders(folder) or alone
     for node, home in enumerate(homes):
         end = read_json(home / names.EXIT) or {"code": None, "time": 0.0, "done": ""}
-        said = read(home / names.ERR)
-        if end["code"] and not end["done"] and (obeyed := signal_obeyed(said)):
+        stderr = read(home / names.ERR)
+        if end["code"] and not end["done"] and (obeyed := signal_obeyed(stderr)):
             end["code"] = -obeyed
         meets = plan["meets"][node] if plan.get("meets") else {}
         here = [life for life in last if life.node == node]
@@ -70,7 +70,7 @@ def read_all(folder: Path) -> list[Agent]:
             meets,
             came=(home / names.ERR).exists(),
             **end,
-            said=said,
+            stderr=stderr,
             ranks=tuple(life.rank for life in here),
             started=min((life.start for life in here), default=0.0),
             has_network=not played.get("shared"),

@@ -77,21 +77,21 @@ class TorchrunLog(RunLog):
 
     @classmethod
     def read(cls, folder: Path) -> "TorchrunLog":
-        stderr = _said(folder)
-        said = [(int(rank), int(code)) for rank, code in EXIT_CODE.findall(stderr)]
+        stderr = _stderr(folder)
+        failed = [(int(rank), int(code)) for rank, code in EXIT_CODE.findall(stderr)]
         known, several = lives(folder), bool(node_folders(folder))
         last = last_attempt(known)
         # Where we see one node only, we count its ranks.
         local = {} if several else {life.rank: life.local_rank for life in last}
-        codes = {local.get(rank, rank): code for rank, code in said}
+        codes = {local.get(rank, rank): code for rank, code in failed}
         *before, there = folders_by_attempt(folder) or [[]]
         earlier = [_read_ranks(ranks, {}) for ranks in before]
         removed = range(len(there), max(codes, default=-1) + 1)
         there = there + [folder / "removed" / str(rank) for rank in removed]
         ranks = _read_ranks(there, codes)
         nodes = agents.read_all(folder), changes(folder), _places(folder, last)
-        told = [read_json(rank / names.WHERE) or {} for rank in there]
-        shares = any(each.get("shares_store") for each in told)
+        where = [read_json(rank / names.WHERE) or {} for rank in there]
+        shares = any(each.get("shares_store") for each in where)
         return cls(ranks, stderr, earlier, *nodes, shares_store=shares)
 
 
@@ -119,8 +119,8 @@ def split(stdout: str) -> list[RankLog]:
     # An unbuffered print is two writes, so lines of two ranks may have run together.
     start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
     lines = re.sub(start, "\n", stdout).split("\n")
-    found = [NAMES_RANK.match(line) for line in lines]
-    named = [int(rank[1] or rank[2]) if rank else None for rank in found]
+    matches = [NAMES_RANK.match(line) for line in lines]
+    named = [int(rank[1] or rank[2]) if rank else None for rank in matches]
     # A number may be anything; ranks count from 0.
     count = next(n for n in range(len(named) + 1) if n not in named)
     logs = [RankLog() for _ in range(max(count, 1))]
@@ -129,10 +129,10 @@ def split(stdout: str) -> list[RankLog]:
     return logs
 
 
-def _said(folder: Path) -> str:
+def _stderr(folder: Path) -> str:
     """Return what torchrun has said itself, on each of its nodes."""
-    said = [read(each / names.ERR) for each in [*node_folders(folder), folder]]
-    return "\n".join(filter(None, said))
+    texts = [read(each / names.ERR) for each in [*node_folders(folder), folder]]
+    return "\n".join(filter(None, texts))
 
 
 def _places(folder: Path, last: list[Life]) -> dict[int, str]:
@@ -185,8 +185,8 @@ def _ranks_of(attempt: Path) -> list[Path]:
     Not all need be there: a rank may have removed its own, or another's.
     """
     numbers = [name for name in entries(attempt) if name.isdecimal()]
-    found = [int(name) for name in numbers if (attempt / name).is_dir()]
-    return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
+    ranks = [int(name) for name in numbers if (attempt / name).is_dir()]
+    return [attempt / str(rank) for rank in range(max(ranks, default=-1) + 1)]
 
 
 def _read_ranks(folders: list[Path], codes: dict[int, int]) -> list[RankLog]:
@@ -242,12 +242,12 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     for name, frames in flight.get("threads", {}).items():
         log.threads[name] = stacks.from_lists(frames)
     seen = stacks.from_json(read_json(folder / names.SEEN_STACK))
-    said = log.frames or stacks.from_text(log.traceback)
-    log.stack = (said if log.end or log.raised else seen) or said or seen
+    raised = log.frames or stacks.from_text(log.traceback)
+    log.stack = (raised if log.end or log.raised else seen) or raised or seen
     if log.stack is seen:  # else what SIGTERM made it write tells nothing new
         at_end = stacks.from_text(read(folder / names.STACK))
         moved = stacks.own(seen) and not stacks.same_line(seen, at_end)
         if at_end and (moved or not seen):
             log.stack = at_end
     if log.heard.gave_up:
-        log.calls = with_failed(log.calls, stacks.own(said))
+        log.calls = with_failed(log.calls, stacks.own(raised))

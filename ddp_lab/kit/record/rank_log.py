@@ -77,13 +77,13 @@ class RankLog:
         asks = bool(self.frames) and self.frames[0].own and not self.before
         if asks and error.startswith(STORE):
             return Heard()
-        said = [error, *self.before]
+        words = [error, *self.before]
         if self.traceback and (self.raised or (self.code or 0) >= 0):
-            said.append(self.traceback)
+            words.append(self.traceback)
         elif self.code and self.code > 0:
-            said.append(self.last_words)
+            words.append(self.last_words)
         plain = [part.lines for part in self.remarks if not part.is_traceback]
-        return listen("\n".join(said), "\n".join(sum(plain, [])[-LOGGED:]))
+        return listen("\n".join(words), "\n".join(sum(plain, [])[-LOGGED:]))
 
     @property
     def before(self) -> tuple[str, ...]:

@@ -146,15 +146,15 @@ def one_line(error: str) -> str:
 
 def _last_traceback(text: str) -> str:
     """Return the last traceback that is not torchrun's own report of its workers'."""
-    found = ["Traceback (" + part for part in BEGIN.split(text)[1:]]
-    own = [part for part in found if f"{REPORT}: \n" not in part]
-    return (own or found or [""])[-1]
+    texts = ["Traceback (" + part for part in BEGIN.split(text)[1:]]
+    own = [part for part in texts if f"{REPORT}: \n" not in part]
+    return (own or texts or [""])[-1]
 
 
 def _frames(text: str) -> list[Frame]:
     return [
-        Frame(found["file"], int(found["line"]), found["name"] or "")
-        for found in FRAME_LINE.finditer(text)
+        Frame(match["file"], int(match["line"]), match["name"] or "")
+        for match in FRAME_LINE.finditer(text)
     ]
 
 

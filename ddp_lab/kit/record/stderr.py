@@ -82,8 +82,8 @@ def split(text: str) -> list[Part]:
 def without(text: str, traceback: str) -> str:
     """Return a rank's stderr without the traceback that is known to be its end."""
     text, traceback = PREFIX.sub("", text), traceback.strip("\n")
-    before, found, after = text.rpartition(traceback)
-    if found and traceback:
+    before, match, after = text.rpartition(traceback)
+    if match and traceback:
         return before.rstrip("\n") + "\n" + after.lstrip("\n")
     # Printed in another way, or not as a whole: then it is known by its last line.
     error = stacks.last_error(traceback)

@@ -121,11 +121,11 @@ class Latest:
             logs = split(text[None, False]) if there else [RankLog()]
         else:
             logs = [RankLog() for _ in range(max(ranks, default=-1) + 1)]
-        for (rank, is_error), said in text.items():
+        for (rank, is_error), lines in text.items():
             if is_error:
-                logs[rank or 0].add_stderr(said)
+                logs[rank or 0].add_stderr(lines)
             elif rank is not None:
-                for line in said.split("\n"):
+                for line in lines.split("\n"):
                     logs[rank].add_line(line)
         return logs
 

@@ -181,8 +181,8 @@ OUT_OF_STEP = _any(row for row in TABLE if row.blames is LATE)
 
 def symptom_of(message: str) -> str:
     """Return the name of the first symptom to which words of `message` belong."""
-    found = (row for row in TABLE if row.symptom and re.search(row.pattern, message))
-    return next((row.symptom for row in found), "")
+    rows = (row for row in TABLE if row.symptom and re.search(row.pattern, message))
+    return next((row.symptom for row in rows), "")
 
 
 def lost_peer(text: str) -> bool:
@@ -207,5 +207,5 @@ def blames(ended: str, logged: str) -> Blames:
 
 def signal_obeyed(text: str) -> int:
     """Return the signal because of which a torchrun says that it ends; 0 for none."""
-    found = OBEYED.search(text)
-    return int(found[1]) if found else 0
+    match = OBEYED.search(text)
+    return int(match[1]) if match else 0

@@ -71,8 +71,8 @@ def judge(seen: Mapping[int, Seen], size: int, seconds: float) -> Failure:
     works = [stand.rank for stand in stands if stand.state in ("busy", "elsewhere")]
     if any(seen[rank].nccl for rank in works):
         also.append(Unrecorded())
-    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stands}
-    return Failure("timeout", why, tuple(also), told=told, stands=stands)
+    by_rank: dict[int, Cause | Stand] = {stand.rank: stand for stand in stands}
+    return Failure("timeout", why, tuple(also), by_rank=by_rank, stands=stands)
 
 
 def _watched(stand: Stand, seen: Seen | None) -> Stand:

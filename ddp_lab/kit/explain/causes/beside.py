@@ -66,8 +66,8 @@ class NotMetAgain(Cause):
 
     def __str__(self) -> str:
         again = shorten(str(self.of))
-        told = f"torchrun restarted the ranks, which did not meet again: {again}"
-        return f"{told}; {SHARED_STORE}" if self.shares_store else told
+        sentence = f"torchrun restarted the ranks, which did not meet again: {again}"
+        return f"{sentence}; {SHARED_STORE}" if self.shares_store else sentence
 
 
 @dataclass(frozen=True, kw_only=True)

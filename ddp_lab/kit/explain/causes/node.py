@@ -136,8 +136,8 @@ class NodesChanged(Cause):
 
     def __str__(self) -> str:
         words = [(self.gone, "gone"), (self.come, "come")]
-        told = [f"{nodes(n)} {conjugate('have', n)} {did}" for n, did in words if n]
-        return ", ".join(told)
+        clauses = [f"{nodes(n)} {conjugate('have', n)} {did}" for n, did in words if n]
+        return ", ".join(clauses)
 
     @property
     def way(self) -> tuple:

@@ -29,18 +29,20 @@ class Absent(Cause):
         if self.waiting and self.rank in [stand.rank for stand in self.waiting]:
             has = f"{ranks(names)} have {self._did()}"
             return f"waits in {self.waiting[0].name}, but {has}"
-        told = [self._told(stand) for stand in self.away]
-        if len({*told}) == 1:
+        clauses = [self._clause(stand) for stand in self.away]
+        if len({*clauses}) == 1:
             several = f"{ranks(names)} " if len(names) > 1 else ""
-            told = [f"{several}{conjugate('have', names)} {self._did()}"]
-            told = [self._told(self.away[0])] if len(names) == 1 else told
+            clauses = [f"{several}{conjugate('have', names)} {self._did()}"]
+            clauses = [self._clause(self.away[0])] if len(names) == 1 else clauses
         else:
-            told = [f"rank {n} {words}" for n, words in zip(names, told, strict=True)]
+            clauses = [
+                f"rank {n} {words}" for n, words in zip(names, clauses, strict=True)
+            ]
         if self.waiting:
-            told.append(f"and {wait(self.waiting)}")
-        return ", ".join(told)
+            clauses.append(f"and {wait(self.waiting)}")
+        return ", ".join(clauses)
 
-    def _told(self, stand: Stand) -> str:
+    def _clause(self, stand: Stand) -> str:
         if stand.end:
             return stand.end.ending()
         return stand.halted() if stand.state == "stopped" else f"has {self._did()}"
@@ -113,13 +115,13 @@ class Counted:
         at = f" at {self.call.frame.short}" if self.call.frame else ""
         by_count = sides((count, rank) for rank, count in self.times.items())
         by_count = dict(sorted(by_count.items(), reverse=True))  # "never" comes last
-        told = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
+        numbers = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
         means = ""
         if self.call.sends_gradients:
             means = ": a rank skipped a backward, or its loss reached no weight "
             means += "of the model"
         since = f"since call {self.since.number}, " if self.since else ""
-        return f"{since}{self.call.what}{at} was made {', but '.join(told)}{means}"
+        return f"{since}{self.call.what}{at} was made {', but '.join(numbers)}{means}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +160,13 @@ class CallsDiffer(Cause):
 
     def __str__(self) -> str:
         at = _lines(self.calls)
-        told = sides((f"{call.whole}{at[r]}", r) for r, call in self.calls.items())
+        by_call = sides((f"{call.whole}{at[r]}", r) for r, call in self.calls.items())
         first = next(iter(self.calls.values()))
         if not first.number:
-            return ", but ".join(f"{ranks(on)} calls {w}" for w, on in told.items())
-        sentence = ", but ".join(f"{what} on {ranks(on)}" for what, on in told.items())
+            return ", but ".join(f"{ranks(on)} calls {w}" for w, on in by_call.items())
+        sentence = ", but ".join(
+            f"{what} on {ranks(on)}" for what, on in by_call.items()
+        )
         before = f"; {self.before}" if self.before else ""
         return f"call {first.number} is {sentence}{before}"
 
@@ -176,8 +180,8 @@ class RootsDiffer(Cause):
     stands: tuple[Stand, ...]
 
     def __str__(self) -> str:
-        told = sides((stand.root, stand.rank) for stand in self.stands)
-        means = ", ".join(f"{root} on {ranks(on)}" for root, on in told.items())
+        by_root = sides((stand.root, stand.rank) for stand in self.stands)
+        means = ", ".join(f"{root} on {ranks(on)}" for root, on in by_root.items())
         where = self.stands[0].name
         return f"the ranks wait in {where} with different {self.name}: {means}"
 
@@ -219,9 +223,9 @@ class Apart(Cause):
             return f"{wait(self.waiting)}, which {passed}: {alike}"
         if self.unanswered:
             return f"every rank waits in {self.waiting[0].name}, so nobody answers"
-        told = self._told()
-        if len(told) > 1:
-            calls = ", ".join(f"{ranks(on)} in {call}" for call, on in told.items())
+        by_call = self._by_call()
+        if len(by_call) > 1:
+            calls = ", ".join(f"{ranks(on)} in {call}" for call, on in by_call.items())
             return f"the ranks wait in different calls: {calls}"
         (name,) = {stand.name for stand in self.waiting}
         lines = [*dict.fromkeys(stand.short() for stand in self.waiting)]
@@ -243,9 +247,9 @@ class Apart(Cause):
     @property
     def in_one_call(self) -> bool:
         """Whether all wait in one call, as far as is known."""
-        return not (self.passed or self.unanswered) and len(self._told()) == 1
+        return not (self.passed or self.unanswered) and len(self._by_call()) == 1
 
-    def _told(self) -> dict[str, list[int]]:
+    def _by_call(self) -> dict[str, list[int]]:
         one_name = len({stand.name for stand in self.waiting}) == 1
         members = {stand.call and stand.call.members for stand in self.waiting}
         return sides(
@@ -380,10 +384,10 @@ def _lines(calls: Mapping[int, Call]) -> dict[int, str]:
     paths = {rank: call.path for rank, call in calls.items()}
     steps = zip_longest(*([f.short for f in path] for path in paths.values()))
     apart = next((at for at, step in enumerate(steps) if len({*step}) > 1), None)
-    found = {}
+    lines = {}
     for rank, path in paths.items():
         places = [path[-1].short] if path else []
         if apart is not None and apart < len(path) - 1:
             places.append(path[apart].short)
-        found[rank] = f" at {', called at '.join(places)}" if places else ""
-    return found
+        lines[rank] = f" at {', called at '.join(places)}" if places else ""
+    return lines
