@@ -259,7 +259,7 @@ def _launch(ranks: int, words: list[str], folder: Path, timeout: float) -> Run:
         command=shlex.join(["torchrun", "--nproc-per-node", str(ranks), *words]),
         lines=[rank.lines for rank in log.ranks],
         facts=[rank.facts for rank in log.ranks],
-        warnings=log.warnings(failed=failure is not None),
+        warnings=[rank.warnings for rank in log.ranks],
         exit_codes=[rank.code for rank in log.ranks],
         seconds=time.monotonic() - start,
         failure=failure,

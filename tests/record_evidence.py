@@ -128,7 +128,7 @@ class Recording:
         log = self.lay_out(folder)
         failure, codes = find_failure(log, *self.ending)
         notes = [] if failure else find_notes(log)
-        warnings = log.warnings(failed=failure is not None)
+        warnings = [rank.warnings for rank in log.ranks]
         return Explanation(folder, failure, codes, notes, warnings)
 
 

@@ -16,7 +16,7 @@ from ddp_lab.kit.record.rank_log import TRACEBACK, RankLog
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.record.torch_words import RAISED_ANEW, Blames
 
-HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
+HEADSTART = 0.1  # seconds by which the end of a rank may be seen late
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class End:
     def order(self) -> tuple[int, float]:
         """Sort key: who failed by itself, by time, and then the victims.
 
-        Of a death without a word everybody else may know a moment earlier than we do.
-        An abort may be how native code takes the failure of another rank.
+        That a rank has gone without a traceback is seen up to HEADSTART late, so it
+        counts as earlier. An abort counts as later: native code may abort because
+        another rank has failed.
         """
         if self.blames is Blames.GONE:
             return (4 if self.traceback else 5), self.time

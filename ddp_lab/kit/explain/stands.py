@@ -40,8 +40,8 @@ ROOT_ARGUMENT = {
     "gather_object": DST,
 }
 ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
-# In which a rank waits for others although no call of its program says so: where DDP
-# compares its parameters, say. Of remote calls nobody knows who waits for whom.
+# Innermost frames of a rank that waits for others in no call of torch.distributed, as
+# where DDP compares its parameters. Of remote calls (RPC) nobody records who waits.
 WITHIN = ("torch/distributed/", "torch/nn/parallel/")
 RPC = "torch/distributed/rpc/"
 ALL_MEET = ("init_rpc", "shutdown")  # of the calls of torch's RPC
@@ -56,7 +56,7 @@ TORCH = str(Path("/torch/"))
 def find_stands(logs: list[RankLog]) -> list[Stand]:
     """Return where each rank stood when it was last seen."""
     stands = [_stand(rank, log) for rank, log in enumerate(logs)]
-    if not all(log.handles for log in logs):  # else all have come to the same place
+    if not all(log.handles for log in logs):  # else all wait in an `except`, say
         stands = [_handling(stand, logs[stand.rank]) for stand in stands]
     made = [{call.key for call in log.calls} for log in logs]
     return [_with_outer(_with_peers(stand, made), logs) for stand in stands]

@@ -61,15 +61,6 @@ class RunLog(ABC):
         Of a long output that is the two ends.
         """
 
-    def warnings(self, failed: bool) -> list[list[str]]:
-        """Return what the reader is to see of each rank's stderr.
-
-        A traceback on it that was nobody's end belongs to it.
-        """
-        end = ["" if failed else log.traceback for log in self.ranks]
-        left = [[x for x in text.split("\n") if x.strip()] for text in end]
-        return [log.warnings + more for log, more in zip(self.ranks, left, strict=True)]
-
 
 @dataclass(frozen=True)
 class TorchrunLog(RunLog):

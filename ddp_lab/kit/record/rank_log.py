@@ -136,7 +136,7 @@ class RankLog:
 
     def add_stderr(self, text: str) -> None:
         """Keep stderr, of which `raised` and `code` tell what was the rank's end."""
-        if self.raised:  # there may have been no room for its traceback
+        if self.raised and self.code != 0:  # there may be no room for its traceback
             known = self.raised.traceback
             self.traceback = clip(known or self.raised.error)
             self.remarks = stderr.split(stderr.without(text, known) if known else text)

@@ -198,7 +198,7 @@ class LiveRun:
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
             facts=[rank.facts for rank in log.ranks],
-            warnings=log.warnings(failed=failure is not None),
+            warnings=[rank.warnings for rank in log.ranks],
             exit_codes=exit_codes,
             seconds=seconds,
             failure=failure,

@@ -11,8 +11,8 @@ USUAL_SENDER = {
     "SIGABRT": "a crash in native code, or a failed check there",
     "SIGBUS": "often a full /dev/shm",
 }
-# Why a run was ended before its end. The last ones nobody has asked for: the system
-# for want of memory, somebody by hand, or a rank that signals its own parents.
+# Why a run was ended early. From "guard" on it was a signal from outside: the system
+# sends one for want of memory, somebody by hand, or a rank to its own parents.
 STOPPED = {
     "timeout": "no end after {0:g} seconds; all processes were stopped",
     "interrupt": "stopped by hand; all processes were ended",

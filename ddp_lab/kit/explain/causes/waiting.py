@@ -29,15 +29,12 @@ class Absent(Cause):
         if self.waiting and self.rank in [stand.rank for stand in self.waiting]:
             has = f"{ranks(names)} have {self._did()}"
             return f"waits in {self.waiting[0].name}, but {has}"
-        clauses = [self._clause(stand) for stand in self.away]
-        if len({*clauses}) == 1:
-            several = f"{ranks(names)} " if len(names) > 1 else ""
-            clauses = [f"{several}{conjugate('have', names)} {self._did()}"]
-            clauses = [self._clause(self.away[0])] if len(names) == 1 else clauses
+        if len(names) == 1:
+            clauses = [self._clause(self.away[0])]
+        elif len({self._clause(stand) for stand in self.away}) == 1:
+            clauses = [f"{ranks(names)} have {self._did()}"]
         else:
-            clauses = [
-                f"rank {n} {words}" for n, words in zip(names, clauses, strict=True)
-            ]
+            clauses = [f"rank {each.rank} {self._clause(each)}" for each in self.away]
         if self.waiting:
             clauses.append(f"and {wait(self.waiting)}")
         return ", ".join(clauses)
