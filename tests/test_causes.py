@@ -118,7 +118,7 @@ CAUSES = [
     waiting.Busy(stands=(away(0), away(1)), symptom=Symptom.WORLD_IN_A_WORLD),
     waiting.Does(stands=(left(0), left(1))),
     waiting.Does(stands=(away(0, "moves"),)),
-    waiting.Does(stands=(away(0, "moves"), away(1, "moves")), slowest=1),
+    waiting.Does(stands=(away(0, "moves"), away(1, "moves"))),
     waiting.Does(stands=(waits(0), away(1, "busy"), away(2, "stopped")), rank=2),
     waiting.Does(
         stands=(left(0), away(1), away(2, "moves"), away(3, "unseen"), away(4, "away"))

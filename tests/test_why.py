@@ -47,7 +47,7 @@ def stack(line: int, call: str = "", **values: str) -> list[Frame]:
 
 def seen(line: int = 0, call: str = "", moved: bool = False, **more) -> Seen:
     log = RankLog(stack=stack(line, call) if line else [])
-    return Seen(log, Watched(7, waited=float(bool(call)), **more), moved)
+    return Seen(log, Watched(7, **more), moved)
 
 
 def standing(*stacks: list[Frame]) -> dict[int, Seen]:
@@ -190,8 +190,6 @@ def test_what_the_looks_at_ranks_tell(ranks, rank, line, kind, states):
     assert not said_twice(failure)
     (watched,) = failure.also
     assert (type(watched), watched.seconds) == (StoodStill, 8)
-    if states == ["moves", "moves"]:
-        assert failure.why.slowest == (0 if ranks[1].watched.waited else None)
 
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"

@@ -27,8 +27,6 @@ class Watched:
     pid: int
     share: float = 0.0
     """Of a core."""
-    waited: float = 0.0
-    """The share of the looks in which it waited in a communication."""
     places: tuple[str, ...] = ()
     """The lines at which it was seen, if it moves."""
     trouble: str = ""

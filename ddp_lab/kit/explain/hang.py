@@ -40,7 +40,6 @@ from ddp_lab.kit.record.rank_log import RankLog
 RESTLESS = {"moves", "busy", "unseen", "away"}  # of which nobody knows what comes next
 # Whom the others may be waiting for, first those that will hardly come.
 TOLD_FIRST = ("stopped", "left", "elsewhere", "busy", "moves")
-OFTEN = 0.5  # of the looks
 AWAY = ("elsewhere", "lingers", "left", "stopped")  # where a rank is that does not come
 SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
 LOCAL = "use_local_synchronization"
@@ -442,17 +441,11 @@ def _restless(seen: Snapshot) -> Cause:
 
 def does(stands: Sequence[Stand]) -> Does:
     """Return what each rank does, with the one that the others may be waiting for."""
-    if all(stand.state == "moves" for stand in stands):
-        share = {stand.rank: stand.watched.waited for stand in stands if stand.watched}
-        never = [rank for rank in share if not share[rank]]
-        often = min((waited for waited in share.values() if waited), default=0) >= OFTEN
-        slowest = never[0] if len(never) == 1 and often else None
-        return Does(stands=tuple(stands), slowest=slowest)
+    if {stand.state for stand in stands} in ({"moves"}, {"left"}):
+        return Does(stands=tuple(stands))
     waiting = [stand for stand in stands if stand.state == "waits"]
     of = [[s for s in stands if s.state == state] for state in TOLD_FIRST]
     culprits = next(filter(None, of), [])
     first = (culprits or waiting or stands)[0]
     rank = culprits[0].rank if len(culprits) == 1 else None
-    if all(stand.state == "left" for stand in stands):
-        return Does(stands=tuple(stands))
     return Does(rank=rank, frame=first.frame, stands=tuple(stands))

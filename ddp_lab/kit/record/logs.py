@@ -77,8 +77,6 @@ class TorchrunLog(RunLog):
         codes = {local.get(rank, rank): code for rank, code in failed}
         *before, there = folders_by_attempt(folder) or [[]]
         earlier = [_read_ranks(ranks, {}) for ranks in before]
-        removed = range(len(there), max(codes, default=-1) + 1)
-        there = there + [folder / "removed" / str(rank) for rank in removed]
         ranks = _read_ranks(there, codes)
         nodes = agents.read_all(folder), changes(folder), _places(folder, last)
         where = [read_json(rank / names.WHERE) or {} for rank in there]

@@ -140,20 +140,14 @@ def _seen(pid: int, looks: Sequence[Look]) -> Seen:
     stacked = [one for one in looks if one.log.stack]
     first, last = looks[0], looks[-1]
     log = stacked[-1].log if stacked and last.log is not GONE else last.log
-    waits = [one.stand.state == "waits" for one in stacked]
     share = (last.cpu - first.cpu) / max(last.time - first.time, 0.1)
     lines = [frame.short for one in stacked if (frame := stacks.own(one.log.stack))]
     if share >= BUSY:  # so its threads do not speak for it
         log = replace(log, threads={})
-    elif not any(waits):
+    elif not any(one.stand.state == "waits" for one in stacked):
         log = replace(log, beside=probe.beside(pid, [*log.threads.items()]))
-    watched = Watched(
-        pid,
-        share,
-        sum(waits) / max(len(waits), 1),
-        tuple(dict.fromkeys(lines)),
-        "" if stacked else last.trouble,
-    )
+    trouble = "" if stacked else last.trouble
+    watched = Watched(pid, share, tuple(dict.fromkeys(lines)), trouble)
     nccl = any("nccl" in name for name in last.woken)
     return Seen(log, watched, _moved(looks), nccl)
 

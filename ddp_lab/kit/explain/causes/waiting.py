@@ -318,8 +318,6 @@ class Does(Cause):
     """What each rank does, where that is all that is known."""
 
     stands: tuple[Stand, ...]
-    slowest: int | None = None
-    """The one that never waits while all others wait often, if all move."""
 
     def __str__(self) -> str:
         states = {stand.state for stand in self.stands}
@@ -327,9 +325,7 @@ class Does(Cause):
             return "it has ended while we looked"
         if states == {"moves"}:
             count = len(self.stands)
-            move = f"all {count} ranks move" if count > 1 else "it moves"
-            waits = f"; rank {self.slowest} is the slowest: the others wait for it"
-            return move if self.slowest is None else f"{move}{waits}"
+            return f"all {count} ranks move" if count > 1 else "it moves"
         *most, last = self._clauses()
         return f"{', '.join(most)}, and {last}" if most else last
 
