@@ -35,7 +35,7 @@ from ddp_lab.kit.explain.causes.waiting import (
     CallsDiffer,
     SizesDiffer,
 )
-from ddp_lab.kit.explain.ends import HEADSTART, End
+from ddp_lab.kit.explain.ends import End
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import stacks
@@ -157,9 +157,8 @@ def _of_nodes(
     by_rank = _ends(log.ranks, codes)
     own = [e.time for e in by_rank.values() if not e.is_victim]
     lost = nodes.gone(log.agents)
-    early = lost.time - (0 if lost.exact else HEADSTART) if lost else 0.0
-    if lost and not any(time < early for time in own):
-        return _node_failed(failure, lost.cause)
+    if lost and not any(time < lost[1] for time in own):
+        return _node_failed(failure, lost[0])
     noticed = min((end.time for end in by_rank.values()), default=time.time())
     trouble = None
     if not own and (failure.rank is None or by_rank):

@@ -3,7 +3,7 @@
 import math
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.causes.node import (
@@ -14,6 +14,7 @@ from ddp_lab.kit.explain.causes.node import (
     NodesNotMet,
     OwnLoopback,
 )
+from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.symptoms import Symptom, find
 from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.files import shorten
@@ -22,17 +23,6 @@ from ddp_lab.kit.record.stacks import last_error
 from ddp_lab.kit.record.torch_words import ECHOES
 
 MENDING = 60.0  # seconds that connections may need when a cable is mended
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A node that is lost."""
-
-    cause: NodeLost
-    time: float
-    """When it happened, in seconds since the epoch."""
-    exact: bool
-    """Whether that is known, and not only when it was noticed."""
 
 
 def cut_off(agents: list[Agent], first: float) -> Cause | None:
@@ -48,8 +38,11 @@ def cut_off(agents: list[Agent], first: float) -> Cause | None:
     return None
 
 
-def gone(agents: list[Agent]) -> Lost | None:
-    """Return which node was lost in the last attempt, or the first of several."""
+def gone(agents: list[Agent]) -> tuple[NodeLost, float] | None:
+    """Return which node was lost in the last attempt, the first of several, and when.
+
+    That is in seconds since the epoch. What no event has killed may be seen late.
+    """
     began = min((agent.started for agent in agents if agent.started), default=0.0)
     lost = [agent for agent in agents if agent.lost and agent.time >= began]
     if not lost:
@@ -66,7 +59,8 @@ def gone(agents: list[Agent]) -> Lost | None:
         event=first.done,
         had_store=first.meets.get("at", "").startswith(f"node{first.node}:"),
     )
-    return Lost(cause, first.time, first.done.startswith("kill"))
+    by_event = first.done.startswith("kill")
+    return cause, first.time - (0 if by_event else HEADSTART)
 
 
 def never_met(agents: list[Agent]) -> Cause | None:
