@@ -28,6 +28,7 @@ MESSAGES = {
         "[enforce fail at alltoallv.cc:44] opts.inLengthPerRank[myRank] == opts.out",
         "tensor shape mismatch",
         "sizes do not match across ranks",
+        "DDP expects same model across all ranks, but Rank 0 has 2 params, while rank",
     ],
     "victim": [
         "pair.cc:561] Connection closed by peer [127.0.0.1]:18325",

@@ -134,12 +134,6 @@ def test_who_loses_a_server_has_lost_no_rank(error, rank):
     assert rank is None or failure.symptom is None
 
 
-def test_a_traceback_on_stderr_may_quote_another_one():
-    log, quoted = RankLog(code=1), TRACEBACK.replace("\n", "\n    ")
-    log.add_stderr(TRACEBACK.format(line=3, error=f"ValueError: no\n    {quoted}"))
-    assert explain(well(), log).cause == "ValueError: no"
-
-
 def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
     slow = raised(5.0, asked=6.0)
     slow.exit, slow.code = replace(slow.exit, code=-15), -15

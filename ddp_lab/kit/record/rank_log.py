@@ -74,8 +74,7 @@ class RankLog:
         program that asks a store itself waits for no other rank.
         """
         error = self.raised.error if self.raised else ""
-        asks = bool(self.frames) and self.frames[0].own and not self.before
-        if asks and error.startswith(STORE):
+        if error.startswith(STORE) and self.frames and self.frames[0].own:
             return Heard()
         words = [error, *self.before]
         if self.traceback and (self.raised or (self.code or 0) >= 0):
