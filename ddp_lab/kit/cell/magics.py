@@ -113,9 +113,12 @@ def examine(line: str) -> None:
 
 def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
     words = " ".join(command).split()
-    for path in written.refused.intersection(words):
-        reason = "the cell that writes it was refused; mend it, and run it again"
-        raise UsageError(f"{path} was not run: {reason}")
+    for path in words:
+        if written.texts.get(path) == "":
+            reason = "the cell that writes it was refused; mend it, and run it again"
+            raise UsageError(f"{path} was not run: {reason}")
+        if written.is_changed(path):
+            print(f"{path} was changed outside this notebook, and runs as it is now.")
     output = _Screen()
     try:
         run = launcher(command, watch=output.update, **options)

@@ -428,7 +428,7 @@ def variant(line: str, cell: str) -> None:
     if len(words) != 1:
         raise ProgramError("of which program? For example: ddp_lab/SUBJECT/NAME.py")
     path, copy = words[0], from_here(variants.copy_of(words[0]))
-    written.refused.add(copy)
+    written.texts[copy] = ""
     rest, changes = _changes(cell.splitlines())
     left = [each for each in rest if each.strip()]
     if left or not changes:
@@ -448,7 +448,7 @@ def write(order: Order, cell: str) -> Program:
     Raises:
         ProgramError: if it makes none.
     """
-    written.refused.add(order.path)
+    written.texts[order.path] = ""
     try:
         notebook = _notebook(order.path)
         names = further(Path(notebook), order.path)

@@ -1,10 +1,13 @@
-"""Write the programs of cells, and know those whose last cell was refused."""
+"""The programs that the cells of this kernel have written, by path.
+
+Another notebook, or a second copy of the same lesson, may write them, too.
+"""
 
 import os
 from pathlib import Path
 
-refused: set[str] = set()
-"""Paths of programs whose last cell was refused in this kernel: the file is older."""
+texts: dict[str, str] = {}
+"""What was written last; "" if the cell was refused, and the file is an older one."""
 
 
 def write(path: str, text: str) -> None:
@@ -14,4 +17,10 @@ def write(path: str, text: str) -> None:
     part = file.with_name(f".{file.name}.{os.getpid()}")
     part.write_bytes(text.encode())
     part.replace(file)
-    refused.discard(path)
+    texts[path] = text
+
+
+def is_changed(path: str) -> bool:
+    """Return whether a program is not as this kernel has written it."""
+    text, file = texts.get(path, ""), Path(path)
+    return text != "" and file.is_file() and file.read_bytes() != text.encode()
