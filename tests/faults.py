@@ -227,29 +227,6 @@ FAULTS = [
         exit_code=1,
     ),
     Fault(
-        "handler_raises_at_the_end",
-        """
-class Late(Exception):
-    @property
-    def __notes__(self):
-        signal.raise_signal(signal.SIGUSR1)  # as if a worker had died just now
-        return ["of step 7"]
-
-def handler(*args):
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    raise RuntimeError("a worker has died")
-
-signal.signal(signal.SIGUSR1, handler)
-if odd: raise Late("no data")
-time.sleep(600)
-""",
-        kind="exception",
-        cause=r"(misbehave\.<locals>\.)?Late: no data \(of step 7\)"
-        r"(; then RuntimeError: a worker has died)?$",
-        line="raise Late",
-        exit_code=1,
-    ),
-    Fault(
         "victims_exit",
         """
 if odd: time.sleep(0.5); os._exit(9)
@@ -1036,22 +1013,6 @@ if odd: {HUNG}
         line="if odd: raise ValueError",
     ),
     # What an exception says.
-    Fault(
-        "a_group_of_exceptions",
-        "def read(name): raise ValueError(name)\n"
-        "def look(): return {}['b']\n"
-        "errors = []\n"
-        "for work in (lambda: read('a'), look):\n"
-        "    try:\n        work()\n"
-        "    except Exception as error:\n        errors.append(error)\n"
-        "if odd: raise ExceptionGroup('two files', errors)",
-        since=(3, 11),
-        ranks=(2,),
-        kind="exception",
-        cause=r"ExceptionGroup: two files \(2 sub-exceptions\): "
-        r"ValueError: a; KeyError: 'b'$",
-        line="def read(name)",
-    ),
     Fault(
         "an_exception_with_a_cause",
         "try:\n    {}['x']\nexcept KeyError as error:\n"

@@ -48,7 +48,7 @@ CALLS = ("flight.json", "answer.json")
 ENDS = ("raised.json", "left.json", "end.json", "exit.json")
 MOST_FRAMES = 10  # of an exception
 # What a rank tells when it is asked, beside its calls.
-TOLD = ("handles", "doing", "threads", "meets")
+TOLD = ("handles", "threads", "meets")
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT)

@@ -22,7 +22,7 @@ from forked import let_servers_be_forks, let_torchrun_be_a_fork
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, python, torchrun
-from ddp_lab.kit.run import live, tricks
+from ddp_lab.kit.run import tricks
 from ddp_lab.kit.run.here import Here, environment
 from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.rank import _leave_word
@@ -498,34 +498,6 @@ def test_each_attempt_has_a_store_of_its_own(program, monkeypatch, options, said
     assert run.lines == [[str(own)]]
     shown = f"{OWN_STORE}=1 " if own and not said else ""
     assert run.command.startswith(f"{shown}torchrun --")
-
-
-def test_a_torchrun_that_is_slow_to_end_is_no_hang(program):
-    # As on a busy machine: torchrun stands still once its ranks have ended.
-    path = program("""
-        def words(pid):
-            try:
-                return open(f"/proc/{pid}/cmdline").read().split("\\0")
-            except OSError:
-                return []
-
-        def parent(pid):
-            return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
-
-        print("done", flush=True)
-        proxies = [
-            pid
-            for pid in filter(str.isdecimal, os.listdir("/proc"))
-            if __file__ in words(pid) and "torch.distributed.run" not in words(pid)
-        ]
-        time.sleep(0.5)  # until they are all there
-        os.kill(parent(proxies[0]), signal.SIGSTOP)
-    """)
-    limits = Limits(silence=2, first_sign=10)
-    run = torchrun(f"--nproc-per-node 2 {path}", limits=limits)
-    assert run.lines == [["done"]] * 2
-    assert run.failure is None and run.exit_codes == [0, 0]
-    assert run.notes[0] == live.OVERDUE
 
 
 def test_python_sorts_lines_by_the_rank_that_they_name(program):

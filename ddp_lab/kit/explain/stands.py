@@ -143,7 +143,7 @@ def _inside(rank: int, log: RankLog) -> Stand:
         return Stand(rank, "waits", frame, name, call)
     for stack in log.threads.values():
         if not inside and communication(stack):
-            there = _inside(rank, replace(log, stack=stack, doing={}))
+            there = _inside(rank, replace(log, stack=stack))
             return replace(there, frame=there.frame or frame)
     if frame is None:
         return Stand(rank, "unknown", printed=(log.lines or [""])[-1])
@@ -207,8 +207,6 @@ def _waits_for_work(log: RankLog) -> bool:
         return False
     if not innermost.own:
         return TORCH in innermost.file
-    if log.doing:  # of which call, and of what kind of object, the rank has told
-        return ".wait(" in log.doing["call"] and log.doing["of"] in ("", "Work")
     name = WAIT.search(frame.code)
     value = frame.values.get(name[1], "Work") if name else "Work"
     return "Work" in value and not OTHER_WAIT.search(frame.code)

@@ -227,7 +227,6 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     flight = read_json(folder / names.FLIGHT) or read_json(folder / names.ANSWER) or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))
-    log.doing = flight.get("doing") or {}
     for name, frames in flight.get("threads", {}).items():
         log.threads[name] = stacks.from_lists(frames)
     seen = stacks.from_json(read_json(folder / names.SEEN_STACK))

@@ -51,9 +51,6 @@ class RankLog:
     exit: Exit | None = None
     handles: dict | None = None
     """The exception that it was handling when it was last asked; see rank.py."""
-    doing: dict = field(default_factory=dict)
-    """The source of the call that its main thread was in, and the type of the object
-    of which that is a method, as far as it knew; see rank.py."""
     threads: dict[str, list[stacks.Frame]] = field(default_factory=dict)
     """Where those of its threads stood for which Python waits at the end."""
     meets: tuple[str, ...] = ()

@@ -21,13 +21,12 @@ from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.signs import Signs
-from ddp_lab.kit.run.watchdog import Stop, Watchdog
+from ddp_lab.kit.run.watchdog import Watchdog
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
 UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see room.py
-OVERDUE = "torchrun had not ended long after its ranks, and was ended"
 
 
 class LiveRun:
@@ -106,7 +105,9 @@ class LiveRun:
                 code = child.end()
                 self.ended = self.ended or child.since
                 self.place.end(stopped=bool(self.stopped) or code < 0)
-        return self._result(self._judged(code))
+        if code and not self.stopped and (lost := self.place.lost(code)):
+            self._stop(*lost)  # something else has ended what the ranks depend on
+        return self._result(code)
 
     def _wait(self, child: Guarded, watch: Watch | None) -> None:
         """Wait until the run ends, or has to be stopped."""
@@ -114,14 +115,11 @@ class LiveRun:
         watchdog = Watchdog(self.limits, time.monotonic())
         while child.runs():
             now = time.monotonic()
-            if stop := self._watched(watchdog, signs):
-                if stop.reason != "overdue":
-                    return self._stop(stop.reason, stop.seconds)
-                self.notes.append(OVERDUE)  # on a busy machine torchrun is slow
-                return None
+            if seconds := self._watched(watchdog, signs):
+                return self._stop("timeout", seconds)
             if signs.written > self.limits.output:
                 return self._stop("output", self.limits.output)
-            if not failing and self._one_has_failed(names.END):
+            if not failing and self._one_has_failed():
                 failing = True
                 self.place.look()  # at the others, before torchrun ends them
             if watch:
@@ -131,30 +129,19 @@ class LiveRun:
         if ended_by := child.lost():
             self._stop("guard", ended_by)
 
-    def _watched(self, watchdog: Watchdog, signs: Signs) -> Stop | None:
-        """Tell the watchdog what the run does; return why it has to be ended, if so."""
+    def _watched(self, watchdog: Watchdog, signs: Signs) -> float | None:
+        """Tell the watchdog what the run does; return what `Watchdog.see` does."""
         watchdog.hear(time.monotonic(), signs.count())
         if not watchdog.due(time.monotonic()):
             return None
-        seen = self.place.see()
+        pulses = self.place.see()
         now = time.monotonic()  # a look takes its time
         watchdog.hear(now, signs.count())
-        return watchdog.see(now, seen, self._left_alone())
+        return watchdog.see(now, pulses, self._left_alone())
 
     def _stop(self, why: str, limit: float | str) -> None:
         """Say why the run has not ended by itself: a key of `STOPPED`, its argument."""
         self.stopped, self.limit = why, limit
-
-    def _judged(self, code: int) -> int:
-        """Return the exit code that counts, once all have ended.
-
-        Say it if something else has ended what the ranks depend on.
-        """
-        if OVERDUE in self.notes:
-            return int(self._one_has_failed(names.EXIT))
-        if code and not self.stopped and (lost := self.place.lost(code)):
-            self._stop(*lost)
-        return code
 
     def _ends(self, name: str) -> list[Any]:
         """Return by rank what the file `name` tells of its end, if it is there."""
@@ -172,8 +159,8 @@ class LiveRun:
         again = not plan.get("fixed", True)
         return not (again and any(end["code"] or end["asked"] for end in ends))
 
-    def _one_has_failed(self, name: str) -> bool:
-        return any(end and end["code"] for end in self._ends(name))
+    def _one_has_failed(self) -> bool:
+        return any(end and end["code"] for end in self._ends(names.END))
 
     def _result(self, code: int | None = None) -> Run:
         """Return the result so far; it is final once the exit code is known."""

@@ -30,12 +30,9 @@ threads, and sometimes one of them aborts the process there, after all its work.
 import atexit
 import faulthandler
 import importlib.util
-import itertools
 import json
-import linecache
 import os
 import pickle
-import re
 import signal
 import sys
 import threading
@@ -65,8 +62,7 @@ OF_TORCH = {
     "_sync_module_states": "weights, when DDP is made",
     "_verify_param_shape_across_processes": "shapes, when DDP is made",
 }
-FRAMES = 100  # that are kept of an exception, and
-LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
+FRAMES, CHAIN = 100, 9  # that are kept of an exception, and exceptions before it
 # Torch 2.13 and 2.14 say so of all_gather_into_tensor and reduce_scatter_tensor.
 RENAMED = ".*deprecated. Please use `torch.distributed.*_single` instead"
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
@@ -171,48 +167,19 @@ def _answer(asked: int, folder: Path, meets: str) -> None:
 
 
 def _now(meets: str) -> dict:
-    """Return the exception that the main thread handles, the call that it is in, the
-    threads that it will wait for, and two addresses where the ranks meet: torchrun's,
-    and the one that is in the environment now."""
+    """Return the exception that the main thread handles, the threads that it will wait
+    for, and two addresses where the ranks meet: torchrun's, and the one that is in the
+    environment now."""
     try:
         # In a `finally`, or a with block, a rank may wait before its exception is told.
         raised: Any = sys._current_exceptions()
         error = raised.get(threading.main_thread().ident)
         error = error[1] if isinstance(error, tuple) else error  # of Python 3.11
         handles = error and {"error": _in_words(error)[:500], "frames": _frames(error)}
-        doing = _doing()
     except Exception:  # of the program's own exception, when it is asked
-        handles, doing = None, None
-    now = {"handles": handles, "doing": doing, "threads": _threads()}
+        handles = None
+    now = {"handles": handles, "threads": _threads()}
     return now | {"meets": [meets, _meeting()]}
-
-
-def _doing() -> dict | None:
-    """Return the source of the call that the main thread is in, and of whose method.
-
-    Of `w.wait()` that is the type of `w`; None if it cannot be known, as before Python
-    3.11.
-    """
-    main: Any = threading.main_thread()
-    frame = sys._current_frames()[main.ident]
-    code: Any = frame.f_code
-    if not hasattr(code, "co_positions"):
-        return None
-    place = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None))
-    first, last, begin, end = place
-    if None in place:
-        return None
-    lines = [linecache.getline(code.co_filename, n) for n in range(first, last + 1)]
-    lines[-1] = lines[-1].encode()[:end].decode()
-    lines[0] = lines[0].encode()[begin:].decode()
-    call, of = "".join(lines), ""
-    if path := re.match(r"[\w.]+(?=\.wait\()", call):
-        name, *rest = path[0].split(".")
-        value = (frame.f_globals | frame.f_locals)[name]
-        for attribute in rest:
-            value = vars(value)[attribute]
-        of = type(value).__name__
-    return {"call": call, "of": of}
 
 
 def _threads() -> dict[str, list[tuple[str, int, str]]]:
@@ -236,7 +203,7 @@ def _meeting() -> str:
     return ":".join(os.environ.get(n, "") for n in ("MASTER_ADDR", "MASTER_PORT"))
 
 
-def _write(path: Path, content: Any) -> bool:
+def _write(path: Path, content: Any) -> None:
     """Write a file, never half of one; use the room that is reserved, if any."""
     part, data = path.with_suffix(".part"), json.dumps(content).encode()
     try:
@@ -245,8 +212,7 @@ def _write(path: Path, content: Any) -> bool:
             file.truncate()
         part.replace(path)
     except OSError:
-        return False
-    return True
+        pass  # the disk is full: then stderr, perhaps, has the traceback
 
 
 # --- the flight recorder ---
@@ -397,26 +363,11 @@ def _leave_word(folder: Path, error: BaseException) -> None:
     """Write raised.json, whatever the program's exception does when it is asked."""
     _make_room()
     try:
-        found = _raised(error)
-    except Exception as another:  # of the error itself, or of a signal handler
-        found = _raised_meanwhile(error, another)
-    if not _write(folder / "raised.json", found):  # then stderr has the traceback
-        brief = {"error": found["error"][:300], "frames": found.get("frames", [])[:3]}
-        brief |= {"traceback": "", "time": found["time"]}
-        _write(folder / "raised.json", brief)
-
-
-def _raised_meanwhile(error: BaseException, another: Exception) -> dict:
-    """Return what is to be known of an exception, and of one that came upon it.
-
-    A DataLoader's handler raises, whatever we are doing, when a worker has died.
-    """
-    try:
-        found, then = _raised(error), _in_words(another)
-    except Exception:
+        raised = _raised(error)
+    except Exception as another:
         words = f"{type(error).__name__}, which cannot be shown: {another!r}"
-        return {"error": words, "traceback": words, "time": time.time()}
-    return found | {"error": f"{found['error']}; then {then}"}
+        raised = {"error": words, "traceback": words, "time": time.time()}
+    _write(folder / "raised.json", raised)
 
 
 def _raised(error: BaseException) -> dict:
@@ -438,25 +389,15 @@ def _raised(error: BaseException) -> dict:
 
 
 def _in_words(error: BaseException) -> str:
-    """Return, say, `ValueError: b (at step 7)`, or what is in a group."""
+    """Return, say, `ValueError: b (at step 7)`."""
     report = traceback.TracebackException.from_exception(error, limit=0)
     report.__notes__ = None  # type: ignore[attr-defined]
     lines = "".join(report.format_exception_only()).splitlines()
     while len(lines) > 1 and lines[0].startswith("  "):  # of a SyntaxError
         del lines[0]
     words = "\n".join(lines)
-    if leaves := _leaves(error):
-        words += ": " + "; ".join(_in_words(leaf) for leaf in leaves[:LEAVES])
-        words += f"; and {len(leaves) - LEAVES} more" if len(leaves) > LEAVES else ""
     notes = [str(note) for note in getattr(error, "__notes__", None) or ()]
     return f"{words} ({'; '.join(notes)})" if notes else words
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    """Return the exceptions in a group, and in its groups."""
-    kinds = [kind.__name__ for kind in type(error).__mro__]
-    inside = getattr(error, "exceptions", ()) if "BaseExceptionGroup" in kinds else ()
-    return [leaf for each in inside for leaf in (_leaves(each) or [each])]
 
 
 def _before(error: BaseException) -> list[tuple[BaseException, bool]]:
@@ -464,15 +405,15 @@ def _before(error: BaseException) -> list[tuple[BaseException, bool]]:
 
     They are evidence, so also those that `from None` hides.
     """
-    found, explicit = [(error, True)], True
-    while len(found) <= CHAIN:
-        last, _ = found[-1]
+    chain, explicit = [(error, True)], True
+    while len(chain) <= CHAIN:
+        last, _ = chain[-1]
         before = last.__cause__ or last.__context__
-        if before is None or any(before is known for known, _ in found):
+        if before is None or any(before is known for known, _ in chain):
             break
         explicit = explicit and last.__cause__ is not None
-        found.append((before, explicit))
-    return found[1:]
+        chain.append((before, explicit))
+    return chain[1:]
 
 
 def _words_before(error: BaseException) -> list[str]:
@@ -482,11 +423,10 @@ def _words_before(error: BaseException) -> list[str]:
 
 def _frames(error: BaseException) -> list[tuple[str, int, str]]:
     """Return file, line and function of each call, the innermost one first."""
-    leaves = _leaves(error)
-    found = _frames(leaves[0])[: FRAMES // 2] if leaves else []
+    calls = _in_lists(traceback.extract_tb(error.__traceback__))
     if isinstance(error, SyntaxError) and error.filename:
-        found.append((error.filename, error.lineno or 0, ""))
-    return found + _in_lists(traceback.extract_tb(error.__traceback__))
+        return [(error.filename, error.lineno or 0, ""), *calls]
+    return calls
 
 
 # --- what Python does with a program ---
@@ -539,11 +479,7 @@ def _code(end: SystemExit) -> int:
 
 
 def _run_main(argv: list[str]) -> None:
-    """Run `-m MODULE ...`, `-c CODE ...` or `SCRIPT ...` as the main program."""
-    if argv[0] == "-c" and argv[1:]:
-        sys.argv, sys.path[0] = ["-c", *argv[2:]], ""
-        exec(compile(argv[1], "<string>", "exec"), _become_main("<string>").__dict__)
-        return
+    """Run `-m MODULE ...` or `SCRIPT ...` as the main program."""
     if argv[0] == "-m" and argv[1:]:
         sys.path[0] = os.getcwd()
         _run_module(*argv[1:])

@@ -26,17 +26,6 @@ class Pulse:
     """Whether it imports what it needs before it has joined a group, or joins one."""
 
 
-@dataclass(frozen=True)
-class Stop:
-    """That a run has to be ended."""
-
-    reason: str
-    """"timeout", or "overdue": its ranks have ended, and torchrun is still there."""
-    seconds: float
-    """For how long nothing that would have kept it has happened: the limit that this
-    has reached."""
-
-
 class Watchdog:
     """Tells when a run has to be ended.
 
@@ -59,7 +48,7 @@ class Watchdog:
     def __init__(self, limits: Limits, now: float):
         self.silence = limits.silence
         self.first = max(limits.silence, limits.first_sign)
-        self.said = 0
+        self.bytes = 0
         self.done: dict[str, int] = {}  # by process, as are
         self.used: dict[str, float | None] = {}
         self.sign = self.moved = self.looked = now
@@ -70,10 +59,10 @@ class Watchdog:
         """Since when nothing happens: since `sign`, or since their start was over."""
         self.next = now + FIRST_LOOK * self.silence
 
-    def hear(self, now: float, said: int) -> None:
+    def hear(self, now: float, count: int) -> None:
         """Hear how many bytes have been a sign of life up to now."""
-        if said != self.said:
-            self.said, self.sign, self.quiet = said, now, now
+        if count != self.bytes:
+            self.bytes, self.sign, self.quiet = count, now, now
             self.next = now + FIRST_LOOK * self.silence
 
     def due(self, now: float) -> bool:
@@ -82,42 +71,42 @@ class Watchdog:
         return now >= min(self.next, latest)
 
     def see(
-        self, now: float, seen: Mapping[str, Pulse], alone: bool = False
-    ) -> Stop | None:
-        """Take note of a look; return why the run has to be ended, if it has.
+        self, now: float, pulses: Mapping[str, Pulse], alone: bool = False
+    ) -> float | None:
+        """Take note of a look; return the seconds that were too many, if they were.
 
         Args:
             now: when the look was over.
-            seen: the processes, by any name that stays.
+            pulses: the processes, by any name that stays.
             alone: whether all ranks have ended for good, and only torchrun is there.
         """
-        self._note(now, seen)
+        self._note(now, pulses)
         limit, since = self.silence, self.quiet
-        if self.starting or alone:
+        if self.starting or alone:  # on a busy machine torchrun is slow to end
             limit, since = self.first, self.sign
         if now >= since + limit:
-            return Stop("overdue" if alone else "timeout", limit)
+            return limit
         self.next = min(now + NEXT_LOOK * self.silence, since + limit)
         limit = STANDSTILL * self.silence
-        return Stop("timeout", limit) if now >= self.moved + limit else None
+        return limit if now >= self.moved + limit else None
 
-    def _note(self, now: float, seen: Mapping[str, Pulse]) -> None:
+    def _note(self, now: float, pulses: Mapping[str, Pulse]) -> None:
         """Take note of what the processes have done since the last look."""
-        busy = [one for name, one in seen.items() if self._computes(now, name, one)]
-        self.used, self.looked = {name: one.used for name, one in seen.items()}, now
+        busy = [one for name, one in pulses.items() if self._computes(now, name, one)]
+        self.used, self.looked = {name: one.used for name, one in pulses.items()}, now
         before, self.starting = self.starting, any(one.starts for one in busy)
-        if self._completes(seen):
+        if self._completes(pulses):
             self.sign = self.quiet = self.moved = now
         if self.starting or before:
             self.quiet = now
         if busy or not self.done:  # where nobody tells of calls, there may be some
             self.moved = now
 
-    def _completes(self, seen: Mapping[str, Pulse]) -> bool:
+    def _completes(self, pulses: Mapping[str, Pulse]) -> bool:
         """Tell whether a process has completed a call since the last look at it."""
-        told = {name: one.done for name, one in seen.items() if one.done is not None}
-        before, self.done = self.done, self.done | told
-        return any(done != before.get(name, 0) for name, done in told.items())
+        done = {name: one.done for name, one in pulses.items() if one.done is not None}
+        before, self.done = self.done, self.done | done
+        return any(number != before.get(name, 0) for name, number in done.items())
 
     def _computes(self, now: float, name: str, one: Pulse) -> bool:
         """Tell whether a process has computed since the last look; it may, unseen."""
