@@ -157,7 +157,7 @@ def torchrun(
             argv.insert(0, "--standalone")
             own.insert(0, ["--standalone"])
         env = {} if of.is_static(own) else env
-        meets = of.meets(own, program) if of.nodes(own)[1] > 1 else None
+        meets = of.meets(own) if of.nodes(own)[1] > 1 else None
         place = Here(of.words(own, program), cold=cold, server=warm, meets=meets)
         place.env |= env
     place.notes += notes

@@ -62,32 +62,25 @@ def parse(sentence: str) -> Event:
     )
 
 
-def parse_all(
-    sentences: Sequence[str], nodes: int, ranks: int | None = None
-) -> list[Event]:
+def parse_all(sentences: Sequence[str], nodes: int) -> list[Event]:
     """Return what the sentences mean; ValueError says what is wrong.
 
     Args:
         sentences: the events, in their order.
         nodes: how many there are.
-        ranks: how many there can be; None if that is not known.
     """
-    found = [parse(sentence) for sentence in sentences]
-    for event in found:
+    events = [parse(sentence) for sentence in sentences]
+    for event in events:
         if event.node >= nodes:
             last = nodes - 1
             raise ValueError(f"there is no node {event.node}: the last one is {last}")
-        rank = event.speaker
-        if rank is not None and ranks is not None and rank >= ranks:
-            last = ranks - 1
-            raise ValueError(f"there is no rank {rank}: the last one is {last}")
-    return found
+    return events
 
 
-def absent(found: Sequence[Event]) -> set[int]:
+def absent(events: Sequence[Event]) -> set[int]:
     """Return the nodes that are not there at first, because an event starts them."""
     first: dict[int, str] = {}
-    for event in found:
+    for event in events:
         first.setdefault(event.node, event.verb)
     return {node for node, verb in first.items() if verb == "start"}
 

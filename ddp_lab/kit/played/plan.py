@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.options import LOOPBACK, Option
 
-MOST_NODES = 80  # that are played: each has three files in one message (wiring.py)
+MOST_NODES = 80  # that are played: their files come in one message (wiring.py)
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,6 @@ def name(number: int) -> str:
     return f"node{number}"
 
 
-def most_ranks(options: Sequence[Option]) -> int | None:
-    """Return how many ranks there can be on all nodes, if that is told."""
-    each = of.value(options, "--nproc-per-node") or "1"
-    return int(each) * of.nodes(options)[1] if each.isdecimal() else None
-
-
 def make(
     options: Sequence[Option],
     program: Sequence[str],
@@ -73,7 +67,7 @@ def make(
         of.is_fixed(options),
         elsewhere=of.elsewhere(options),
         env=env or {},
-        meets=[of.meets(each, program) for each in typed],
+        meets=[of.meets(each) for each in typed],
         **more,  # type: ignore[arg-type]
     )
 

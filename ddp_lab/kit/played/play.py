@@ -62,7 +62,7 @@ def _happening(options: list[Option], events: Sequence[str], rate: str) -> dict:
         said = f"one machine plays up to {plan.MOST_NODES} nodes, not {count}"
         raise RunFailed(f"the launcher: {said}", None)
     try:
-        happens.parse_all(events, count, plan.most_ranks(options))
+        happens.parse_all(events, count)
         return {
             "events": list(events),
             "rate": happens.rate(rate) if rate else 0.0,

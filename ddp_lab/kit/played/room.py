@@ -49,7 +49,8 @@ from ddp_lab.kit.run.ports import free_port  # noqa: E402
 HEAD_START = 0.3  # seconds in which the torchrun of node 0 begins to listen
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
-GPUS = "CUDA_VISIBLE_DEVICES"
+# Two ranks of one NCCL group cannot share a GPU, and nodes cannot tell whose is whose.
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 KILLED = -int(signal.SIGKILL)
 
 
@@ -61,8 +62,6 @@ class Node:
     folder: Path
     words: list[str]
     """The agent's command."""
-    env: dict[str, str]
-    """What it has in its environment beside what all have."""
     pid: int = 0
     """The agent's process; 0 while there is none."""
     code: int | None = None
@@ -134,22 +133,8 @@ class Room:
             home.mkdir()
             logs = ["--log-dir", str(home)]
             own = [word.replace(PORT, self.port) for word in words]
-            env = self._gpus(number) | self.plan["env"]
-            nodes.append(Node(number, home, [*torchrun, *logs, *own], env))
+            nodes.append(Node(number, home, [*torchrun, *logs, *own]))
         return nodes
-
-    def _gpus(self, number: int) -> dict[str, str]:
-        """Return the variable that gives a node its share of this machine's GPUs.
-
-        Two ranks of one NCCL group cannot share one. So where they do not suffice for
-        all ranks, no node has any.
-        """
-        everyone = [each["ranks"] for each in self.plan["meets"]]
-        ranks = max(int(count) if count.isdecimal() else 1 for count in everyone)
-        there = visible_gpus()
-        share = len(there) // len(everyone)
-        own = there[number * share : (number + 1) * share] if share >= ranks else []
-        return {GPUS: ",".join(own)} if there else {}
 
     def run(self) -> int:
         """Play until every agent has ended and nothing is to come; return the code."""
@@ -233,7 +218,7 @@ class Room:
         for number, name in ((1, names.OUT), (2, names.ERR)):
             file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
-        env = os.environ | node.env | {proxy.NODE: str(node.number)}
+        env = os.environ | self.plan["env"] | NO_GPU | {proxy.NODE: str(node.number)}
         signal.set_wakeup_fd(-1)
         mark_node(self.mark, node.number)
         if self.network:
@@ -336,14 +321,6 @@ class Room:
         # Its end, in which they may begin, is read again.
         self.heard[life] = heard + max(0, len(new) - len(words) + 1)
         return False
-
-
-def visible_gpus() -> list[str]:
-    """Return what the GPUs of this machine are called, as CUDA_VISIBLE_DEVICES does."""
-    if (chosen := os.environ.get(GPUS)) is not None:
-        return [name for name in chosen.split(",") if name]
-    count = len([*Path("/dev").glob("nvidia[0-9]*")])
-    return [str(number) for number in range(count)]
 
 
 def mark_node(mark: str, node: int) -> None:

@@ -27,7 +27,6 @@ from ddp_lab.kit.run.namespaces import (
 PROGRAMS = ("ip", "tc")
 MOST_FILES = 253  # in one message
 SCRATCH = "/tmp"  # where the maker may mount something: nobody else sees it
-LINKS = ("class/net", "devices/virtual/net")  # folders of /sys
 # Of a node's link, and of no link at the switch: Linux believes in a link whose ends
 # have one index only when it next looks, up to a second later.
 INDEX = 1000
@@ -48,9 +47,9 @@ def made(hosts: dict[str, str]) -> list[int]:
     """Make a switch, and a node for each name and address.
 
     Returns:
-        Files: the user namespace, where it takes one, and the network of the switch;
-        then network, host name and mounts of each node; last, what the links of the
-        switch have carried.
+        Files: the user namespace, where it takes one, the network of the switch and
+        the mounts of all nodes; then network and host name of each node; last, what
+        the links of the switch have carried.
 
     Raises:
         NoNetwork: if that is not allowed here.
@@ -101,18 +100,16 @@ def _make(hosts: dict[str, str]) -> list[int]:
     _cover_names(hosts)
     nodes = []
     for name, address in hosts.items():
-        unshare("net", "uts", "mnt")
-        nodes += opened(os.getpid(), "net", "uts", "mnt")
+        unshare("net", "uts")
+        nodes += opened(os.getpid(), "net", "uts")
         socket.sethostname(name)
         _silence()
-        _cover_links()
         run(f"""ip -batch -
             link set dev lo up
             link add name eth0 index {INDEX} type veth peer {name} netns {port}
             address add {address}/24 dev eth0
             link set dev eth0 up
         """)
-        enter([mounts])
     enter([switch])
     plugs = "\n".join(f"link set dev {name} master switch up" for name in hosts)
     run(f"""ip -batch -
@@ -120,7 +117,7 @@ def _make(hosts: dict[str, str]) -> list[int]:
         link set dev switch up
         {plugs}
     """)
-    return [*user, switch, *nodes, os.open("/proc/self/net/dev", os.O_RDONLY)]
+    return [*user, switch, mounts, *nodes, os.open("/proc/self/net/dev", os.O_RDONLY)]
 
 
 def _cover_names(hosts: dict[str, str]) -> None:
@@ -140,20 +137,6 @@ def _cover_names(hosts: dict[str, str]) -> None:
         with open(copy, "w") as file:
             file.write(text)
         mount(copy, path, "", BIND)
-    unmount(SCRATCH)
-
-
-def _cover_links() -> None:
-    """Let /sys tell of this node's links, or of none: the machine's would mislead."""
-    if not os.path.exists(f"/sys/{LINKS[0]}"):
-        return
-    try:
-        mount("sysfs", SCRATCH, "sysfs")
-    except PermissionError:  # in a container, say
-        mount("tmpfs", f"/sys/{LINKS[0]}", "tmpfs")
-        return
-    for folder in LINKS:
-        mount(f"{SCRATCH}/{folder}", f"/sys/{folder}", "", BIND)
     unmount(SCRATCH)
 
 

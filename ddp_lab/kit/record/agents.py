@@ -16,8 +16,8 @@ class Agent:
 
     node: int
     meets: dict
-    """How it is to find the others: `nnodes`, `rank`, `at`, `id`, `backend`; and the
-    `program`. See plan.py."""
+    """How it is to find the others: `nnodes`, `rank`, `at` and `backend`, each as
+    torchrun takes it; see options.py."""
     came: bool = True
     """Whether it was started at all."""
     code: int | None = None

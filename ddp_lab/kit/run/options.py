@@ -145,8 +145,8 @@ def at(node: int, options: Sequence[Option], address: str) -> list[Option]:
     return [*without(options, "--master-port"), *here, ["--master-port", port]]
 
 
-def meets(options: Sequence[Option], program: Sequence[str]) -> dict:
-    """Return how a node that is started so finds the others, and what it runs."""
+def meets(options: Sequence[Option]) -> dict[str, str]:
+    """Return how a node that is started so finds the others."""
     endpoint, backend = value(options, ENDPOINT), "c10d"
     if not endpoint:
         backend = value(options, "--rdzv-backend") or "static"
@@ -156,12 +156,9 @@ def meets(options: Sequence[Option], program: Sequence[str]) -> dict:
         endpoint = f"{endpoint}:{C10D_PORT}"
     return {
         "nnodes": value(options, "--nnodes") or "1",
-        "ranks": value(options, "--nproc-per-node") or "1",
         "rank": value(options, "--node-rank") or "0",
         "at": endpoint.removesuffix(f":{PORT}"),  # if it is found only there
-        "id": value(options, "--rdzv-id") or "none",
         "backend": backend,
-        "program": program[:1],
     }
 
 

@@ -133,7 +133,7 @@ class SlurmStep(Place):
             # Another one than here: SLURM ends what is there, and no guard of ours.
             "mark": self.mark[::-1],
             "words": [[word.replace(of.PORT, port) for word in node] for node in words],
-            "meets": [of.meets(options, self.program) for options in each],
+            "meets": [of.meets(options) for options in each],
             "fixed": fixed,
         }
         (self.folder / names.PLAN).write_text(json.dumps(plan))

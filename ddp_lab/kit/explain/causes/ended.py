@@ -20,8 +20,8 @@ STOPPED = {
     "guard": "the guard of this run was ended by {0} from outside; all processes were "
     "stopped",
     "torchrun": "torchrun itself was ended by {0}, and its ranks with it",
-    "nodes": "what plays the nodes on this machine (room.py, or its switch.py) was "
-    "ended by {0} from outside, and the nodes with it",
+    "nodes": "what plays the nodes on this machine (room.py) was ended by {0} from "
+    "outside, and the nodes with it",
     "srun": "srun was ended by {0} from outside, and the ranks with it",
     "slurm": "ended by SLURM: {0}",
     "warm": "the warm process, which is the parent of torchrun and of all ranks, was "
