@@ -87,7 +87,7 @@ from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.live import LiveRun, Watch
 from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
-from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
+from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted, refused
 from ddp_lab.kit.run.warm import Warm, wanted
 from ddp_lab.kit.slurm import step
 
@@ -145,8 +145,7 @@ def torchrun(
     happening, several = bool(events or rate), of.is_for_all(own)
     place: Place
     if happening and not several:
-        said = "events and a rate are for several nodes: --nnodes 2"
-        raise RunFailed(f"the launcher: {said}", None)
+        raise refused("events and a rate are for several nodes: --nnodes 2")
     if several and not happening and step.takes(own):
         place = step.SlurmStep(own, program)
         place.env |= env
@@ -184,7 +183,7 @@ def python(
     argv = _words(command)
     program = argv[1:] if argv[:1] == ["-u"] else argv  # as every run is anyway
     if not program or program[0].startswith("-") and program[0] != "-m":
-        raise RunFailed("the launcher: python needs a program, or -m MODULE", None)
+        raise refused("python needs a program, or -m MODULE")
     _require([], program)
     notes: list[str] = []
     place = PlainPython(program, cold=_starts_cold(cold, program, notes))

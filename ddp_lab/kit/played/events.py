@@ -49,13 +49,13 @@ def parse(sentence: str) -> Event:
     says, later = SAYS.fullmatch(when), LATER.fullmatch(when)
     if not says and not later:
         raise ValueError(f"when is {when!r}? An event begins with {WHEN}")
-    found = WHAT_HAPPENS.fullmatch(what)
-    if not found:
+    happens = WHAT_HAPPENS.fullmatch(what)
+    if not happens:
         raise ValueError(f"what is {what!r}? An event ends with {WHAT}")
     return Event(
         text=what,
-        verb=found["verb"],
-        node=int(found["node"]),
+        verb=happens["verb"],
+        node=int(happens["node"]),
         seconds=float(later["seconds"]) if later else 0.0,
         speaker=int(says["rank"]) if says else None,
         says=says["text"] if says else "",
@@ -87,9 +87,9 @@ def absent(events: Sequence[Event]) -> set[int]:
 
 def rate(words: str) -> float:
     """Return the bits per second that, say, `100mbit` means."""
-    found = RATE.fullmatch(words.strip())
-    bits = float(found[1]) * FACTORS[found[2].lower()] if found else 0.0
+    match = RATE.fullmatch(words.strip())
+    bits = float(match[1]) * FACTORS[match[2].lower()] if match else 0.0
     if not SLOWEST <= bits <= FASTEST:
-        said = "a rate is written 100mbit, 1gbit or 500kbit, from 1kbit to 1000gbit"
-        raise ValueError(f"{said}, not {words!r}")
+        right = "a rate is written 100mbit, 1gbit or 500kbit, from 1kbit to 1000gbit"
+        raise ValueError(f"{right}, not {words!r}")
     return bits

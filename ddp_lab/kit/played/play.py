@@ -13,7 +13,7 @@ from ddp_lab.kit.record import names
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.here import Here
 from ddp_lab.kit.run.options import Option
-from ddp_lab.kit.run.result import RunFailed
+from ddp_lab.kit.run.result import refused
 
 ROOM = Path(__file__).with_name("room.py")
 
@@ -43,8 +43,8 @@ class Played(Here):
     ):
         happening = _happening(options, events, rate)
         if of.has(options, of.NO_PYTHON):
-            said = "on several nodes the ranks are Python programs, without --no-python"
-            raise RunFailed(f"the launcher: {said}", None)
+            why = "on several nodes the ranks are Python programs, without --no-python"
+            raise refused(why)
         super().__init__([], **how)
         self.plan = asdict(plan.make(options, program, env, **happening))
 
@@ -59,13 +59,10 @@ def _happening(options: list[Option], events: Sequence[str], rate: str) -> dict:
     """Return what happens to the nodes, of which torchrun's options tell how many."""
     _, count = of.nodes(options)
     if count > plan.MOST_NODES:
-        said = f"one machine plays up to {plan.MOST_NODES} nodes, not {count}"
-        raise RunFailed(f"the launcher: {said}", None)
+        raise refused(f"one machine plays up to {plan.MOST_NODES} nodes, not {count}")
     try:
         happens.parse_all(events, count)
-        return {
-            "events": list(events),
-            "rate": happens.rate(rate) if rate else 0.0,
-        }
+        bits = happens.rate(rate) if rate else 0.0
+        return {"events": list(events), "rate": bits}
     except ValueError as error:
-        raise RunFailed(f"the launcher: {error}", None) from None
+        raise refused(str(error)) from None

@@ -41,6 +41,7 @@ from ddp_lab.kit.played import events  # noqa: E402
 from ddp_lab.kit.played.network import Network  # noqa: E402
 from ddp_lab.kit.played.wiring import NoNetwork  # noqa: E402
 from ddp_lab.kit.record import names  # noqa: E402
+from ddp_lab.kit.record.files import read_json  # noqa: E402
 from ddp_lab.kit.run import guard, proxy  # noqa: E402
 from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
 from ddp_lab.kit.run.options import AGENT, PORT  # noqa: E402
@@ -237,13 +238,14 @@ class Room:
         at = time.time()
         if node.pid:
             _kill(node.pid)
-        while found := list(processes(self.mark, node.number)):
-            for pid in found:
+        while pids := list(processes(self.mark, node.number)):
+            for pid in pids:
                 _kill(pid)
             time.sleep(TICK)
         self._reap(at)
         for life in (node.folder / names.LIVES).glob("*"):
-            if _code(life) is None:  # nobody was left to say so
+            left = read_json(life / names.EXIT)
+            if not left or left["code"] is None:  # nobody was left to say so
                 end = {"code": KILLED, "time": time.time(), "asked": False}
                 names.write(life / names.EXIT, end)
 
@@ -297,8 +299,8 @@ class Room:
         """Return the folders of a rank's lives, oldest first, of all nodes."""
         lives = self._all_lives()
         for life in lives:
-            if life not in self.ranks and (its := _rank(life)) is not None:
-                self.ranks[life] = its
+            if life not in self.ranks and (where := read_json(life / names.WHERE)):
+                self.ranks[life] = where["rank"]
         return [life for life in lives if self.ranks.get(life) == rank]
 
     def _all_lives(self) -> list[Path]:
@@ -339,11 +341,10 @@ def processes(mark: str, node: int) -> Iterator[int]:
     limits, word = b"%d" % _limit(mark, node), f"{proxy.NODE}={node}".encode()
     for pid in guard.pids(mark):
         try:
-            said = Path(f"/proc/{pid}/limits").read_bytes().partition(guard.LIMIT)[2]
-            there = said.split(maxsplit=2)[1] == limits
-            there = there or word in Path(f"/proc/{pid}/environ").read_bytes().split(
-                b"\0"
-            )
+            proc = Path(f"/proc/{pid}")
+            limit = (proc / "limits").read_bytes().partition(guard.LIMIT)[2]
+            there = limit.split(maxsplit=2)[1] == limits
+            there = there or word in (proc / "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # ended meanwhile
         if there and pid != os.getpid():
@@ -356,22 +357,6 @@ def _limit(mark: str, node: int) -> int:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _rank(life: Path) -> int | None:
-    """Return the rank whose life it is; None if a rank has removed the file."""
-    try:
-        return json.loads((life / names.WHERE).read_text())["rank"]
-    except OSError:
-        return None
-
-
-def _code(life: Path) -> int | None:
-    """Return how a life has ended; None if nobody has said so."""
-    try:
-        return json.loads((life / names.EXIT).read_text())["code"]
-    except (OSError, ValueError):
-        return None
 
 
 def _kill(pid: int) -> None:

@@ -76,10 +76,10 @@ def made(hosts: dict[str, str]) -> list[int]:
                 os._exit(0)  # a fork must not go on as its parent does
     theirs.close()
     with ours:
-        said, files, *_ = socket.recv_fds(ours, 4096, MOST_FILES)
+        reason, files, *_ = socket.recv_fds(ours, 4096, MOST_FILES)
     os.waitpid(maker, 0)
     if not files:
-        raise NoNetwork(said.decode() or "the process that makes them was killed")
+        raise NoNetwork(reason.decode() or "the process that makes them was killed")
     for file in files:
         os.set_inheritable(file, False)
     return files
@@ -164,8 +164,8 @@ def run(command: str, where: Sequence[int] = ()) -> str:
         preexec_fn=lambda: enter(where),
     )
     if done.returncode:
-        said = done.stderr.strip().partition("\n")[0]
-        raise NoNetwork(f"{words.split()[0]} says: {said}")
+        error = done.stderr.strip().partition("\n")[0]
+        raise NoNetwork(f"{words.split()[0]} says: {error}")
     return done.stdout
 
 

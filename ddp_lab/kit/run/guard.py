@@ -90,27 +90,27 @@ def marked(mark: str) -> list:
     """Return the living processes (psutil's) of the run `mark`, without this one."""
     import psutil
 
-    found = []
+    processes = []
     for pid in pids(mark):
         try:
-            found.append(psutil.Process(pid))
+            processes.append(psutil.Process(pid))
         except psutil.Error:
             continue  # ended meanwhile
-    return found
+    return processes
 
 
 def send(number: int, *marks: str) -> bool:
     """Send the signal `number` to these runs; return whether anybody was there."""
-    found = False
+    there = False
     for pid in pids(*marks):
         try:
             os.kill(pid, number)
-            found = True
+            there = True
         except ProcessLookupError:
-            found = True  # but it may have forked
+            there = True  # but it may have forked
         except PermissionError:
             pass  # it has become somebody else's, and is out of reach
-    return found
+    return there
 
 
 def end_all(*marks: str, grace: float = GRACE) -> None:

@@ -32,7 +32,7 @@ class Guarded:
         self.mark = mark
         self.since = 0.0
         """When the end of whatever was left began, in seconds since the epoch."""
-        self._said: list[bytes] = []  # by the guard: the command's exit code, and when
+        self._word: list[bytes] = []  # of the guard: the command's exit code, and when
         self._grace = guard.GRACE
         self._line, its_end = socket.socketpair()
         out, err = folder / names.OUT, folder / names.ERR
@@ -88,13 +88,13 @@ class Guarded:
             self.since = time.time()
             guard.end_all(self.mark, grace=self._grace)
         self._line.close()
-        if not self._said:
+        if not self._word:
             return self.process.returncode
-        self.since = float(self._said[1])
-        return int(self._said[0])
+        self.since = float(self._word[1])
+        return int(self._word[0])
 
     def _listen(self) -> list[bytes]:
         """Return what the guard, which has ended, had to say."""
         with suppress(OSError):  # it has not even heard the command
-            self._said = self._said or self._line.recv(64).split()
-        return self._said
+            self._word = self._word or self._line.recv(64).split()
+        return self._word

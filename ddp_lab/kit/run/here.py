@@ -70,7 +70,7 @@ class Here(Place):
         if self.cold:
             return
         self.python = self.server.python(self.env, tell)
-        if trouble := self.server.untold_trouble():
+        if trouble := self.server.new_trouble():
             self.notes.append(f"not a warm start: {trouble}")
 
     def start(self) -> Guarded:

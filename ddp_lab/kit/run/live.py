@@ -19,7 +19,7 @@ from ddp_lab.kit.record.words import listed
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.place import Place
-from ddp_lab.kit.run.result import Run, RunFailed
+from ddp_lab.kit.run.result import Run, refused
 from ddp_lab.kit.run.signs import Signs
 from ddp_lab.kit.run.watchdog import Watchdog
 
@@ -74,16 +74,16 @@ class LiveRun:
         except OSError as error:  # too many open files, say
             symptom = find(str(error))
             means = f"\n  that is: {symptom.means}" if symptom else ""
-            raise RunFailed(f"the launcher: {error}{means}", None) from error
+            raise refused(f"{error}{means}") from error
         finally:
             self.place.close()
 
     def _run(self, watch: Watch | None) -> Run:
         child, code = None, 0
 
-        def tell(said: str) -> None:
+        def tell(state: str) -> None:
             if watch:
-                watch(replace(self._result(), state=said))
+                watch(replace(self._result(), state=state))
 
         try:
             try:

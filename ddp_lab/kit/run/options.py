@@ -70,11 +70,11 @@ def without(options: Sequence[Option], *names: str) -> list[Option]:
 
 def value(options: Sequence[Option], wanted: str) -> str | None:
     """Return the value of a long option, the last one if there are several."""
-    found = None
+    last = None
     for option in options:
         if named(option, wanted):
-            found = option[0].partition("=")[2] if len(option) == 1 else option[1]
-    return found
+            last = option[0].partition("=")[2] if len(option) == 1 else option[1]
+    return last
 
 
 def _key(option: Option) -> str:
@@ -89,10 +89,10 @@ def _is_short_with_value(word: str) -> bool:
 
 def nodes(options: Sequence[Option]) -> tuple[int, int]:
     """Return the least and the most nodes that a command wants."""
-    found = RANGE.fullmatch(value(options, "--nnodes") or "1")
-    if not found:
+    count = RANGE.fullmatch(value(options, "--nnodes") or "1")
+    if not count:
         return 1, 1  # which torchrun will not understand either
-    return int(found[1]), int(found[2] or found[1])
+    return int(count[1]), int(count[2] or count[1])
 
 
 def is_for_all(options: Sequence[Option]) -> bool:

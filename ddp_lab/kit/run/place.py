@@ -49,8 +49,8 @@ class Place(ABC):
                 home.mkdir(parents=True, exist_ok=True)
                 self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
             except OSError as error:
-                said = f"the lab cannot keep its logs in {home}: {error.strerror}"
-                raise RunFailed(said, None) from None
+                why = f"the lab cannot keep its logs in {home}: {error.strerror}"
+                raise RunFailed(why, None) from None
         return self._folder
 
     def wait(self, tell: Tell) -> None:  # noqa: B027  (nothing, where all is there)

@@ -29,15 +29,15 @@ PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
 
 def living(folder: Path) -> dict[Path, int]:
     """Return the log folder and the process of each rank that has not ended."""
-    found = {}
+    pids = {}
     for rank in rank_folders(folder):
         try:
             pid = int((rank / names.PID).read_text())
         except (OSError, ValueError):
             continue  # not started yet
         if not (rank / names.END).exists() and psutil.pid_exists(pid):
-            found[rank] = pid
-    return found
+            pids[rank] = pid
+    return pids
 
 
 def look_at_ranks(folder: Path, node: int | None = None) -> None:
@@ -152,11 +152,11 @@ def _leave(pid: int, stack: Path, seen: Path) -> None:
     (_, main), *others = threads(pid) or [("", [])]
     if main:
         names.write(stack, [asdict(frame) for frame in main])
-    told = [
+    rest = [
         {"name": name, "stack": [asdict(frame) for frame in frames]}
         for name, frames in beside(pid, others).items()
     ]
-    names.write(seen, {"stopped": is_stopped(pid), "beside": told})
+    names.write(seen, {"stopped": is_stopped(pid), "beside": rest})
 
 
 def beside(
@@ -167,11 +167,11 @@ def beside(
     That is each of its threads, and of the processes that it has started, which stands
     in code of the program.
     """
-    found = {thread_name(name, frames): frames for name, frames in threads_}
+    stacks = {thread_name(name, frames): frames for name, frames in threads_}
     for number, child in enumerate(_below(pid, recursive=False)[:MOST_CHILDREN]):
         _, frames = next(iter(threads(child.pid)), ("", []))
-        found[_worker(frames) or f"child process {number}"] = frames
-    return {name: frames for name, frames in found.items() if own(frames)}
+        stacks[_worker(frames) or f"child process {number}"] = frames
+    return {name: frames for name, frames in stacks.items() if own(frames)}
 
 
 def thread_name(name: str | None, stack: list[Frame]) -> str:
@@ -203,8 +203,8 @@ def threads(pid: int) -> list[tuple[str | None, list[Frame]]]:
     There are none if py-spy is missing, or not permitted to look. The process is left
     as it is found: one that is stopped cannot be halted for us.
     """
-    found, _ = dump(pid, nonblocking=is_stopped(pid))
-    return sorted(found, key=lambda thread: thread[0] != "MainThread")
+    stacks, _ = dump(pid, nonblocking=is_stopped(pid))
+    return sorted(stacks, key=lambda thread: thread[0] != "MainThread")
 
 
 def py_spy() -> str | None:
@@ -237,11 +237,11 @@ def dump(pid: int, nonblocking: bool) -> tuple[list[tuple[str, list[Frame]]], st
 
 def from_py_spy(frames: list[dict]) -> list[Frame]:
     """Return a stack as py-spy has it, but of a forked child without its parent's."""
-    found = []
+    stack = []
     for frame in frames:
         name = frame["name"].rpartition(".")[2]  # without the class, as Python says it
         values = {v["name"]: v["repr"] or "" for v in frame["locals"] or []}
-        found.append(Frame(frame["filename"], frame["line"], name, values))
-        if found[-1].begins_child:
+        stack.append(Frame(frame["filename"], frame["line"], name, values))
+        if stack[-1].begins_child:
             break
-    return found
+    return stack

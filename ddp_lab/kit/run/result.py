@@ -72,7 +72,12 @@ class RunFailed(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Show the cause in a notebook, not the launcher's own frames."""
-        return [f"RunFailed: {_told(self)}", *filter(None, [self.help])]
+        return [f"RunFailed: {_cause(self)}", *filter(None, [self.help])]
+
+
+def refused(why: str) -> RunFailed:
+    """Return what is raised of a command that is not run, with the reason."""
+    return RunFailed(f"the launcher: {why}", None)
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -83,10 +88,10 @@ class RunInterrupted(KeyboardInterrupt):
         self.run = run
 
     def _render_traceback_(self) -> list[str]:
-        return [f"RunInterrupted: {_told(self)}"]
+        return [f"RunInterrupted: {_cause(self)}"]
 
 
-def _told(error: RunFailed | RunInterrupted) -> str:
+def _cause(error: RunFailed | RunInterrupted) -> str:
     """Return its message without the command, which the cell shows above it."""
     command = f"\n\n$ {error.run.command}" if error.run else ""
     return str(error).removesuffix(command)

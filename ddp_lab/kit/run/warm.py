@@ -63,7 +63,7 @@ class Warm:
         self.process: subprocess.Popen[bytes] | None = None  # None if it is lent to us
         self.trouble = ""
         """Why there is no fork server although there should be one."""
-        self._told = ""  # the trouble that the reader has been told of
+        self._noted = ""  # the trouble of which the reader knows
         self._lock = threading.RLock()  # several threads may launch at once
 
     def start(self, env: dict[str, str]) -> None:
@@ -120,17 +120,17 @@ class Warm:
 
     def _await(self, folder: Path, tell: Tell | None) -> str:
         """Wait until the server has imported everything; return what hinders it."""
-        told, start = 0.0, time.monotonic()
+        last, start = 0.0, time.monotonic()
         while not (folder / "ready").exists():
             now = time.monotonic()
             if not self._alive():
-                said = (folder / "log").read_text(errors="replace").splitlines()
-                return next(filter(None, reversed(said)), "the fork server has ended")
+                lines = (folder / "log").read_text(errors="replace").splitlines()
+                return next(filter(None, reversed(lines)), "the fork server has ended")
             if now > start + IMPORT_WAIT:
                 return f"the fork server was not ready after {IMPORT_WAIT:g} s"
-            if tell and now > told + TOLD_EVERY:
+            if tell and now > last + TOLD_EVERY:
                 tell(IMPORTS)
-                told = now
+                last = now
             time.sleep(0.01)
         return ""
 
@@ -144,11 +144,11 @@ class Warm:
             return "" if code is None else signal_name(-code) or "somebody"
         return "somebody" if _serving(folder) is None else ""
 
-    def untold_trouble(self) -> str:
+    def new_trouble(self) -> str:
         """Return why there is no fork server, but the same reason only once."""
-        untold = self.trouble if self.trouble != self._told else ""
-        self._told = self.trouble or self._told
-        return untold
+        new = self.trouble if self.trouble != self._noted else ""
+        self._noted = self.trouble or self._noted
+        return new
 
     def lend(self, env: dict[str, str]) -> str | None:
         """Let what we start use this server instead of its own; return its `python`."""
@@ -187,10 +187,10 @@ class Warm:
 
 def settings_in(env: dict[str, str]) -> dict[str, str]:
     """Return the variables of which a server has one setting."""
-    found = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
-    found.pop(SET_BY_TORCH, None)
-    found.pop(OWN_STORE, None)  # torchrun reads it at each rendezvous
-    return found
+    settings = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
+    settings.pop(SET_BY_TORCH, None)
+    settings.pop(OWN_STORE, None)  # torchrun reads it at each rendezvous
+    return settings
 
 
 def wanted() -> bool:

@@ -65,9 +65,9 @@ def wait_for_all(folder: Path, nodes: int) -> None:
 def see(folder: Path, node: int) -> int:
     """Print what a watchdog has to know of this node."""
     mark = json.loads((folder / names.PLAN).read_text())["mark"]
-    seen = probe.see_ranks(folder, node) or probe.see_torchrun(mark)
-    told = {f"{node} {name}": astuple(each) for name, each in seen.items()}
-    print("see", json.dumps(told), flush=True)
+    pulses = probe.see_ranks(folder, node) or probe.see_torchrun(mark)
+    answer = {f"{node} {name}": astuple(each) for name, each in pulses.items()}
+    print("see", json.dumps(answer), flush=True)
     return 0
 
 

@@ -36,7 +36,7 @@ from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
-from ddp_lab.kit.run.result import RunFailed
+from ddp_lab.kit.run.result import refused
 from ddp_lab.kit.run.warm import Tell
 from ddp_lab.kit.run.watchdog import Pulse
 
@@ -120,8 +120,7 @@ class SlurmStep(Place):
         short = os.environ["SLURM_JOB_NODELIST"]  # n[1-2], say
         self.hosts = ask("scontrol", "show", "hostnames", short).split()[: self.nodes]
         if not self.hosts:
-            said = f"scontrol does not say which nodes {short} stands for"
-            raise RunFailed(f"the launcher: {said}", None)
+            raise refused(f"scontrol does not say which nodes {short} stands for")
 
     def start(self) -> Guarded:
         """Start the step."""
@@ -158,11 +157,11 @@ class SlurmStep(Place):
 
     def see(self) -> dict[str, Pulse]:
         """Let each node see its ranks; one that is too busy for it may start them."""
-        told = re.findall(r"^see (\{.*\})$", ask(*self._srun("see")), re.M)
-        nodes = [json.loads(node).items() for node in told]
-        seen = {name: Pulse(*values) for node in nodes for name, values in node}
+        answers = re.findall(r"^see (\{.*\})$", ask(*self._srun("see")), re.M)
+        nodes = [json.loads(answer).items() for answer in answers]
+        pulses = {name: Pulse(*values) for node in nodes for name, values in node}
         silent = {"a node that does not answer": Pulse(starts=True)}
-        return seen if len(told) == self.nodes else seen | silent
+        return pulses if len(answers) == self.nodes else pulses | silent
 
     def look(self) -> None:
         """Let each node look at its ranks."""
@@ -186,6 +185,6 @@ class SlurmStep(Place):
         ends = [read_json(home / names.EXIT) for home in node_folders(self.folder)]
         if any(end and end["code"] and not end["done"] for end in ends):
             return ()  # a torchrun has failed; SLURM has ended what was left
-        if found := CANCELLED.search(read(self.folder / names.ERR)):
-            return "slurm", (found[1] or "cancelled").strip().lower()
+        if cancelled := CANCELLED.search(read(self.folder / names.ERR)):
+            return "slurm", (cancelled[1] or "cancelled").strip().lower()
         return ("srun", signal_name(-code)) if code < 0 else ()

@@ -2,8 +2,8 @@
 
 Each launcher is a function that says whether a process is one of its ranks, and which:
 torchrun and SLURM tell a rank its number by the environment, which the system shows to
-the same user; a child of mp.spawn has its number on its stack. Whatever else holds
-PyTorch is listed, and looked at alone.
+the same user; a child of mp.spawn has its number on its stack. Any other process of
+Python is looked at alone, if it is named.
 """
 
 import os
@@ -105,8 +105,8 @@ class Machine:
             parent, words, environment, started, cwd, exe = map(each.info.get, facts)
             python = "python" in os.path.basename(exe or (words or [""])[0])
             self.hidden += python and environment is None
-            told = words or [], environment or {}, started, cwd or "?", python
-            self.processes[each.pid] = Process(each.pid, parent, *told)
+            rest = words or [], environment or {}, started, cwd or "?", python
+            self.processes[each.pid] = Process(each.pid, parent, *rest)
 
     def above(self, pid: int) -> list[int]:
         """Return the parent of `pid`, its parent, and so on."""
@@ -186,10 +186,6 @@ class Machine:
         if process is None or not process.python:
             return None
         return self._job("python", {pid: Membership(0, 1, (), range(1))})
-
-    def others(self) -> list[Process]:
-        """Return the processes that hold PyTorch."""
-        return [p for p in self._may_be_ranks() if has_torch(p.pid)]
 
 
 # --- launchers: each says which of its ranks a process is, if it is one ---

@@ -52,19 +52,18 @@ def _run(words: Sequence[str]) -> int:
     from ddp_lab.kit.terminal.follow import run
 
     launcher, *rest = words
-    timeout, report = None, None
-    while rest and rest[0] in ("--timeout", "--report"):
-        if len(rest) < 2:
-            return _usage(f"{rest[0]} takes a value")
-        option, value, *rest = rest
-        if option == "--report":
-            report = value
-        elif (timeout := _seconds(value)) is None:
-            return _usage("--timeout takes a number of seconds")
+    parser = argparse.ArgumentParser(f"ddp-lab {launcher}")
+    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS")
+    parser.add_argument("--report", metavar="FILE")
+    own: list[str] = []
+    while rest and rest[0] in ("--timeout", "--report"):  # all others are torchrun's
+        own += rest[:2]
+        del rest[:2]
+    args = parser.parse_args(own)
     if not rest:
         return _usage(f"which program? For example: ddp-lab {launcher} program.py")
     try:
-        return run(launcher, rest, timeout, report)
+        return run(launcher, rest, args.timeout, args.report)
     except OSError as error:  # of the report
         return _usage(str(error))
 
@@ -79,14 +78,9 @@ def _why(words: Sequence[str]) -> int:
     parser.add_argument("pid", nargs="?", type=int, metavar="PID", help=help_)
     help_ = f"how long to look at what does not move ({why.LONGEST_LOOK:g})"
     parser.add_argument(
-        "--seconds", type=float, default=why.LONGEST_LOOK, metavar="N", help=help_
+        "--seconds", type=_seconds, default=why.LONGEST_LOOK, metavar="N", help=help_
     )
-    try:
-        args = parser.parse_args(words[1:])
-    except SystemExit as end:
-        return int(end.code or 0)
-    if not args.seconds > 0:
-        return _usage("--seconds takes a number of seconds")
+    args = parser.parse_args(words[1:])
     return why.explain_here(args.pid, args.seconds)
 
 
@@ -110,20 +104,17 @@ def _examine(words: Sequence[str]) -> int:
         "--timeout", type=float, default=120, metavar="SECONDS", help=help_
     )
     parser.add_argument("script", nargs=argparse.REMAINDER, help="and its arguments")
-    try:
-        args = parser.parse_args(words[1:])
-    except SystemExit as end:
-        return int(end.code or 0)
+    args = parser.parse_args(words[1:])
     if not args.script or args.nproc_per_node < 1 or args.steps < 1:
         return _usage("which script? For example: ddp-lab examine train.py")
     codes = []
-    found, well = examine(
+    report, well = examine(
         args.script,
         args.nproc_per_node,
         args.steps,
         lambda words: codes.append(run("torchrun", words, args.timeout, whole=False)),
     )
-    print(f"\n{found}", flush=True)
+    print(f"\n{report}", flush=True)
     return codes[0] or int(not well)
 
 
@@ -132,10 +123,9 @@ def _usage(message: str) -> int:
     return USAGE
 
 
-def _seconds(text: str) -> float | None:
-    """Return a number of seconds; None if `text` is none."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    return seconds if 0 < seconds < math.inf else None
+def _seconds(text: str) -> float:
+    """Return a number of seconds; ValueError if `text` is none."""
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise ValueError(text)
+    return seconds

@@ -32,14 +32,10 @@ def explain_here(pid: int | None, seconds: float) -> int:
     if machine.hidden:
         what = f"{machine.hidden} Python processes are not for us to see"
         print(f"note: {what} (sudo would see them)", file=sys.stderr)
-    if not jobs and pid is not None:
-        print(f"ddp-lab: there is no Python process {pid}", file=sys.stderr)
-        return NO_JOB
     if not jobs:
         what = "no job is seen on this machine; `ddp-lab why PID` looks at any Python"
+        what = what if pid is None else f"there is no Python process {pid}"
         print(f"ddp-lab: {what}", file=sys.stderr)
-        for process in machine.others():
-            print(f"  ddp-lab why {process.pid}    {process.program}", file=sys.stderr)
         return NO_JOB
     if len(jobs) > 1:
         print("There are several jobs. Choose one by a process of it:\n")
