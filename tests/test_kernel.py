@@ -366,23 +366,6 @@ def test_a_kernel_that_ends_does_not_wait_for_its_imports(lab, programs, held):
     assert wait_until(lambda: not set(started) & set(ours())), ours()
 
 
-def test_threads_that_wait_for_torch_all_say_so(lab, programs, held, rests):
-    code = f"""
-from concurrent.futures import ThreadPoolExecutor
-command = "--nproc-per-node 2 {programs(GOOD)}"
-run = get_ipython().run_line_magic
-with ThreadPoolExecutor() as pool:
-    list(pool.map(run, ["torchrun"] * 2, [command] * 2))
-"""
-    cell = lab.cell(code)
-    cell.wait(lambda: cell.text.count("importing torch, once") == 2, 60)
-    held.touch()
-    cell.end()
-    assert cell.text.count("[rank 1] all is well") == 2, cell.text
-    assert "running for" not in cell.text
-    assert rests(), ours()
-
-
 def test_a_failed_run_begins_with_its_cause_and_is_short(lab, programs, rests):
     path = programs(RAISES)
     cell = lab.cell(f"%torchrun --nproc-per-node 2 {path}").end()

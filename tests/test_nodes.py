@@ -129,7 +129,6 @@ def test_two_nodes_do_what_two_machines_do(room, shared, request):
     assert run.exit_codes == [0] * 4 and run.notes == []
     networks = {path.read_text().split()[0] for path in room.signed.iterdir()}
     assert len(networks) == (1 if "loopback" in run.played else 2)
-    assert len(run.traffic) == (0 if "loopback" in run.played else 2)
     assert [len(each.split()) > 5 for each in run.typed] == [True, True]
     assert {(life.node, life.local_rank, life.rank) for life in run.lives} == {
         (0, 0, 0),

@@ -38,13 +38,12 @@ class Network:
 
     def __init__(self, count: int):
         hosts = {name(node): self.address(node) for node in range(count)}
-        *files, counts = made(hosts)
+        files = made(hosts)
         first = len(files) - 2 * count
         *user, switch, mounts = files[:first]
         self.switch = [*user, switch]
         own = [files[i : i + 2] for i in range(first, len(files), 2)]
         self.nodes = [[*user, *each, mounts] for each in own]
-        self.counts = open(counts)  # noqa: SIM115  (as long as we live)
 
     @staticmethod
     def address(node: int) -> str:
@@ -78,14 +77,6 @@ class Network:
     def mend(self, node: int) -> None:
         """Plug the cable in again."""
         self._switch(f"ip link set dev {name(node)} up")
-
-    def traffic(self, node: int) -> dict[str, int]:
-        """Return what has crossed a node's link so far, as the link has counted it."""
-        self.counts.seek(0)
-        links = dict(line.strip().split(":") for line in self.counts if ":" in line)
-        # At the switch, which receives what the node sends.
-        count = [int(number) for number in links[name(node)].split()]
-        return {"bytes_sent": count[0], "bytes_received": count[8]}
 
     def _switch(self, command: str) -> None:
         run(command, self.switch)

@@ -8,7 +8,6 @@ starts belongs to the node. In FOLDER we leave
 
     played.json        how the nodes were played, and what one types on each of them
     events.jsonl       what happened to them, and when: {"time", "what"} in each line
-    traffic.json       what has crossed their links, if they have some (network.py)
     node_N/            the log folder of node N's agent; in it
       out, err         what the agent itself says
       exit.json        how the agent ended: {"code", "time", "done"}, the last of which
@@ -149,8 +148,6 @@ class Room:
             if failed_at and time.time() > failed_at + FOLLOW:
                 return self._end_all()
             time.sleep(TICK)
-        if seen := self._traffic():
-            names.write(self.folder / names.TRAFFIC, seen)
         return self._code()
 
     def _start_all(self) -> None:
@@ -163,11 +160,6 @@ class Room:
             if node.number not in away:
                 self.start(node)
                 time.sleep(HEAD_START if node.number == 0 else 0)
-
-    def _traffic(self) -> list[dict[str, int]]:
-        """Return what has crossed each node's link, if there are links."""
-        network = self.network
-        return [network.traffic(n.number) for n in self.nodes] if network else []
 
     def _end_all(self) -> int:
         """Ask the agents to end, and wait; the guard ends those that do not."""

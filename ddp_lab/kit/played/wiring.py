@@ -48,8 +48,7 @@ def made(hosts: dict[str, str]) -> list[int]:
 
     Returns:
         Files: the user namespace, where it takes one, the network of the switch and
-        the mounts of all nodes; then network and host name of each node; last, what
-        the links of the switch have carried.
+        the mounts of all nodes; then network and host name of each node.
 
     Raises:
         NoNetwork: if that is not allowed here.
@@ -117,7 +116,7 @@ def _make(hosts: dict[str, str]) -> list[int]:
         link set dev switch up
         {plugs}
     """)
-    return [*user, switch, mounts, *nodes, os.open("/proc/self/net/dev", os.O_RDONLY)]
+    return [*user, switch, mounts, *nodes]
 
 
 def _cover_names(hosts: dict[str, str]) -> None:

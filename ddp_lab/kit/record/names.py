@@ -15,7 +15,6 @@ OUT, ERR = "out", "err"
 PLAN = "plan.json"
 PLAYED = "played.json"
 EVENTS = "events.jsonl"
-TRAFFIC = "traffic.json"
 HOST = "host"
 LIVES = "lives"
 

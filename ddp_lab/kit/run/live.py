@@ -196,7 +196,6 @@ class LiveRun:
             nodes=nodes_by_rank(lives),
             lives=lives,
             events=happened,
-            traffic=read_json(self.folder / names.TRAFFIC) or [],
             played=how["how"],
             typed=how["typed"],
         )

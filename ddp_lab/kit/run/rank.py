@@ -479,7 +479,11 @@ def _code(end: SystemExit) -> int:
 
 
 def _run_main(argv: list[str]) -> None:
-    """Run `-m MODULE ...` or `SCRIPT ...` as the main program."""
+    """Run `-m MODULE ...`, `-c CODE ...` or `SCRIPT ...` as the main program."""
+    if argv[0] == "-c" and argv[1:]:
+        sys.argv, sys.path[0] = ["-c", *argv[2:]], ""
+        exec(compile(argv[1], "<string>", "exec"), _become_main("<string>").__dict__)
+        return
     if argv[0] == "-m" and argv[1:]:
         sys.path[0] = os.getcwd()
         _run_module(*argv[1:])

@@ -38,9 +38,6 @@ class Run:
     """Who was alive when, in the order of their starts: each rank of each attempt."""
     events: list[tuple[float, str]] = field(default_factory=list, repr=False)
     """What happened to the nodes, and after how many seconds."""
-    traffic: list[dict] = field(default_factory=list, repr=False)
-    """What has crossed each node's link, by the link's own counters, if it has one:
-    `bytes_sent` and `bytes_received`."""
     played: str = ""
     """How several nodes were played on this machine, if they were."""
     typed: list[str] = field(default_factory=list, repr=False)

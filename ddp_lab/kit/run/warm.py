@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -64,20 +63,18 @@ class Warm:
         self.trouble = ""
         """Why there is no fork server although there should be one."""
         self._noted = ""  # the trouble of which the reader knows
-        self._lock = threading.RLock()  # several threads may launch at once
 
     def start(self, env: dict[str, str]) -> None:
         """Start the server for programs that run in `env`, if it is not there yet."""
         if not wanted():
             return
         settings = settings_in(env)
-        with self._lock:
-            if self.folder and settings == self.settings and not _outdated(self.folder):
-                return
-            self.stop()
-            self.folder, self.settings, self.trouble = _lent(settings), settings, ""
-            if self.folder is None or _outdated(self.folder):
-                self.folder = self._start(env, settings)
+        if self.folder and settings == self.settings and not _outdated(self.folder):
+            return
+        self.stop()
+        self.folder, self.settings, self.trouble = _lent(settings), settings, ""
+        if self.folder is None or _outdated(self.folder):
+            self.folder = self._start(env, settings)
 
     def _start(self, env: dict[str, str], settings: dict[str, str]) -> Path:
         """Start a server of our own; return its folder."""
@@ -101,22 +98,16 @@ class Warm:
 
         `tell` is called while torch is still being imported.
         """
-        while not self._lock.acquire(timeout=TOLD_EVERY):  # another thread waits, too
-            if tell:
-                tell(IMPORTS)
-        try:
-            self.start(env)
-            if self.folder is None or not wanted() or self.trouble:
-                return None
-            self.trouble = self._await(self.folder, tell)
-            if self.trouble:
-                return None
-            if not self._alive():  # killed since, say for want of memory
-                self.settings = None
-                return self.python(env, tell)
-            return str(self.folder / "python")
-        finally:
-            self._lock.release()
+        self.start(env)
+        if self.folder is None or not wanted() or self.trouble:
+            return None
+        self.trouble = self._await(self.folder, tell)
+        if self.trouble:
+            return None
+        if not self._alive():  # killed since, say for want of memory
+            self.settings = None
+            return self.python(env, tell)
+        return str(self.folder / "python")
 
     def _await(self, folder: Path, tell: Tell | None) -> str:
         """Wait until the server has imported everything; return what hinders it."""
@@ -137,10 +128,8 @@ class Warm:
     def lost(self, python: str) -> str:
         """Return who has ended the server behind `python`: "" if it still serves."""
         folder = Path(python).parent
-        with self._lock:
-            ours = self.process if folder == self.folder else None
-        if ours:
-            code = ours.poll()
+        if self.process and folder == self.folder:
+            code = self.process.poll()
             return "" if code is None else signal_name(-code) or "somebody"
         return "somebody" if _serving(folder) is None else ""
 
@@ -182,7 +171,6 @@ class Warm:
             os.close(self.process.stdin.fileno())
             self.process.stdin = None
         self.process, self.folder, self.settings = None, None, None
-        self._lock = threading.RLock()  # another thread may have held it
 
 
 def settings_in(env: dict[str, str]) -> dict[str, str]:
