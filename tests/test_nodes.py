@@ -20,7 +20,7 @@ from conftest import FULL, wait_until, words_of
 from forked import let_servers_be_forks
 
 from ddp_lab import ROOT
-from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit import Limits, RunFailed, torchrun
 from ddp_lab.kit.run.here import warm_python
 from ddp_lab.kit.run.ports import free_port
 from ddp_lab.kit.run.warm import LENT
@@ -259,7 +259,7 @@ def test_the_second_node_never_comes(room):
     with pytest.raises(RunFailed, match="node 1 has not come, and node 0 waits at"):
         torchrun(
             f"{TWO} {room.program('steps(1)')}",
-            timeout=4,
+            limits=Limits(silence=4, first_sign=4),
             events=["600 seconds later: start node 1"],
         )
 
@@ -278,7 +278,8 @@ def test_a_port_is_given_once():
 def test_one_real_node_waits_in_vain_for_the_other(room, free_port, rank, told):
     place = f"--node-rank {rank} --master-addr 127.0.0.1 --master-port {free_port}"
     with pytest.raises(RunFailed) as failed:
-        torchrun(f"--nnodes 2 {place} {room.program('steps(1)')}", timeout=4)
+        limits = Limits(silence=4, first_sign=4)
+        torchrun(f"--nnodes 2 {place} {room.program('steps(1)')}", limits=limits)
     assert told.format(free_port) in str(failed.value)
 
 
@@ -328,7 +329,8 @@ def test_who_only_tries_to_connect_again_shows_no_sign_of_life(room, who):
     before, event = CUT_FROM_THE_START[who]
     program = room.program("", first=before)
     with pytest.raises(RunFailed) as failed:
-        torchrun(f"{TWO} {program}", timeout=6, events=[event])
+        limits = Limits(silence=6, first_sign=6)
+        torchrun(f"{TWO} {program}", limits=limits, events=[event])
     needs_networks(failed.value.run)
     assert failed.value.run.failure.report().startswith("node 1: is cut off")
     assert failed.value.run.seconds < 30  # torch itself gives up after 60 or more

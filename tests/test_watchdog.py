@@ -18,7 +18,6 @@ DOES = {
     "imports": (1.0, 0, True),
     "crawls": (0.1, 0, True),  # imports, beside ten others on its core
     "blocks": (0.0, 0, True),  # in a module that sleeps, before it has joined
-    "polls": (0.02, 0, True),  # torchrun, which waits for another node
     "joins": (0.5, 0, True),  # its device gets ready
     "meets": (0.0, 0, True),  # it waits for the others to join
     "computes": (0.8, 0, False),
@@ -53,7 +52,6 @@ def ended(
     first: float,
     until: float = 300.0,
     change=lambda seen: seen,
-    alone: bool = False,
 ) -> tuple[float, float | None]:
     """Return when a run is ended, and after how many idle seconds."""
     dog, now = Watchdog(Limits(silence=silence, first_sign=first), 0.0), 0.0
@@ -64,7 +62,7 @@ def ended(
             now += LOOK
             seen = {str(rank): at(now, row) for rank, row in enumerate(ranks)}
             dog.hear(now, said(now, prints))
-            if stop := dog.see(now, change(seen), alone):
+            if stop := dog.see(now, change(seen)):
                 return now, stop
     return now, None
 
@@ -107,7 +105,6 @@ EVERY_9 = [n * 9.0 for n in range(1, 40)]
         # What does not compute does not start, nor does what has joined.
         (["blocks"], [], 6, 45, 6, 0),
         (["imports 4, blocks"], [], 6, 45, 6, 4),
-        (["polls"], [], 6, 45, 6, 0),
         (["imports 4, meets", "imports 4, waits"], [], 6, 45, 6, 4),
         (["meets", "computes"], [], 6, 45, 6, 0),
         (["calls 4, waits", "calls 4, computes"], [4], 6, 45, 6, 4),
@@ -159,7 +156,6 @@ def test_of_a_machine_that_does_not_answer_nothing_is_known():
 
     assert ended(["calls"], [5], 5, 45, change=change)[1] == 45
     assert ended(["calls"], ALWAYS, 5, 45, change=change)[1] is None
-    assert ended(["waits"], [], 5, 45, change=lambda _: {})[1] == 5
 
 
 def test_a_program_of_whose_calls_nothing_is_known_may_print_as_long_as_it_likes():
@@ -170,9 +166,9 @@ def test_a_program_of_whose_calls_nothing_is_known_may_print_as_long_as_it_likes
     assert ended(["waits"], [3], 2, 45, change=change)[1] == 2
 
 
-def test_torchrun_alone_may_be_slow_to_follow():
+def test_where_no_rank_is_there_torchrun_has_time():
     for silence, first in ((2, 10), (20, 10)):
-        when, stop = ended([], [5], silence, first, alone=True)
+        when, stop = ended([], [5], silence, first)
         assert stop == max(silence, first)
         assert 5 + stop <= when <= 5 + stop + 2
 

@@ -86,19 +86,6 @@ def _lives(pid: str) -> bool:
     return state not in (b"Z", b"X") or len(os.listdir(f"/proc/{pid}/task")) > 1
 
 
-def marked(mark: str) -> list:
-    """Return the living processes (psutil's) of the run `mark`, without this one."""
-    import psutil
-
-    processes = []
-    for pid in pids(mark):
-        try:
-            processes.append(psutil.Process(pid))
-        except psutil.Error:
-            continue  # ended meanwhile
-    return processes
-
-
 def send(number: int, *marks: str) -> bool:
     """Send the signal `number` to these runs; return whether anybody was there."""
     there = False

@@ -87,8 +87,8 @@ class Here(Place):
         return [*python, *AGENT, "--log-dir", str(self.folder), *self.words]
 
     def see(self) -> dict[str, Pulse]:
-        """See torchrun's ranks; before they are there, torchrun."""
-        return probe.see_ranks(self.folder) or probe.see_torchrun(self.mark)
+        """See torchrun's ranks."""
+        return probe.see_ranks(self.folder)
 
     def look(self) -> None:
         """Look at torchrun's ranks."""
@@ -121,7 +121,7 @@ class PlainPython(Here):
     def see(self) -> dict[str, Pulse]:
         """See the program, and what it has started."""
         pid = read(self.folder / names.PID)
-        return probe.see_program(int(pid)) if pid else probe.see_torchrun(self.mark)
+        return probe.see_program(int(pid)) if pid else {}
 
     def look(self) -> None:
         """Look at nothing: its end is told in its own words."""

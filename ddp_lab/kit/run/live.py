@@ -137,30 +137,15 @@ class LiveRun:
         pulses = self.place.see()
         now = time.monotonic()  # a look takes its time
         watchdog.hear(now, signs.count())
-        return watchdog.see(now, pulses, self._left_alone())
+        return watchdog.see(now, pulses)
 
     def _stop(self, why: str, limit: float | str) -> None:
         """Say why the run has not ended by itself: a key of `STOPPED`, its argument."""
         self.stopped, self.limit = why, limit
 
-    def _ends(self, name: str) -> list[Any]:
-        """Return by rank what the file `name` tells of its end, if it is there."""
-        return [read_json(rank / name) for rank in rank_folders(self.folder)]
-
-    def _left_alone(self) -> bool:
-        """Tell whether all ranks have ended, and only torchrun is still there.
-
-        If they can begin again, and have not all done their work, it waits for others.
-        """
-        ends = self._ends(names.EXIT)
-        if not ends or any(end is None or end["code"] is None for end in ends):
-            return False
-        plan = read_json(self.folder / names.PLAN) or {}
-        again = not plan.get("fixed", True)
-        return not (again and any(end["code"] or end["asked"] for end in ends))
-
     def _one_has_failed(self) -> bool:
-        return any(end and end["code"] for end in self._ends(names.END))
+        ends = [read_json(rank / names.END) for rank in rank_folders(self.folder)]
+        return any(end and end["code"] for end in ends)
 
     def _result(self, code: int | None = None) -> Run:
         """Return the result so far; it is final once the exit code is known."""

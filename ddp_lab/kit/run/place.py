@@ -62,8 +62,7 @@ class Place(ABC):
 
     @abstractmethod
     def see(self) -> dict[str, Pulse]:
-        """Return what a watchdog has to know of the ranks, or of what will start them,
-        by names that stay."""
+        """Return what a watchdog has to know of the ranks, by names that stay."""
 
     @abstractmethod
     def look(self) -> None:

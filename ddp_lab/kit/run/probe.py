@@ -19,7 +19,6 @@ import psutil
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.logs import rank_folders, read_json
 from ddp_lab.kit.record.stacks import Frame, joins, own, starts_up
-from ddp_lab.kit.run import guard
 from ddp_lab.kit.run.watchdog import Pulse
 
 CALLS_WAIT = 3.0  # seconds that a rank has to write down its calls
@@ -73,16 +72,6 @@ def see_program(pid: int) -> dict[str, Pulse]:
     """Return the same of a program that has no torchrun, and of what it has started."""
     there = [pid, *(child.pid for child in _below(pid))][: 1 + MOST_CHILDREN]
     return {str(each): Pulse(None, _used(each), _starts(each)) for each in there}
-
-
-def see_torchrun(mark: str) -> dict[str, Pulse]:
-    """Return the same of a run's processes, as long as it has no ranks: they start."""
-    seen = {}
-    for process in guard.marked(mark):
-        with suppress(psutil.Error):
-            used = sum(process.cpu_times()[:2])
-            seen[str(process.pid)] = Pulse(None, used, starts=True)
-    return seen
 
 
 def _starts(pid: int) -> bool:

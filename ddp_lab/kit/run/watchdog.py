@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from ddp_lab.kit.run.limits import STANDSTILL, Limits
 
 # Shares of a core. A rank that uses less than IDLE waits, though it wakes now and then;
-# a process that uses less than WAITS imports nothing: torchrun, which waits for another
-# node, uses 0.02.
+# one that uses less than WAITS imports nothing.
 IDLE, WAITS = 0.01, 0.05
 LEAST = 0.015  # seconds that show that it computes; they are counted in hundredths
 # Looks take time, so there are few: after this part of `silence`, then after this one.
@@ -16,7 +15,7 @@ FIRST_LOOK, NEXT_LOOK = 1 / 8, 1 / 4
 
 @dataclass(frozen=True)
 class Pulse:
-    """What a look tells of one process: a rank, or one of those that start them."""
+    """What a look tells of one process: a rank, or a program of plain python."""
 
     done: int | None = None
     """A number that changes with each call that it completes; None if it tells none."""
@@ -30,8 +29,8 @@ class Watchdog:
     """Tells when a run has to be ended.
 
     A run is ended when for `silence` seconds nothing it does is a sign of life: output,
-    a completed call, a rank that begins, has started, or ends. While ranks still start,
-    that is import what they need or join their group, `first_sign` counts in place of
+    a completed call, a rank that begins, has started, or ends. While there is no rank,
+    or ranks import what they need or join their group, `first_sign` counts in place of
     `silence` if it is more. A run that prints all the time but whose ranks neither
     compute nor complete a call is ended after STANDSTILL times `silence`.
 
@@ -70,19 +69,16 @@ class Watchdog:
         latest = self.looked + NEXT_LOOK * STANDSTILL * self.silence
         return now >= min(self.next, latest)
 
-    def see(
-        self, now: float, pulses: Mapping[str, Pulse], alone: bool = False
-    ) -> float | None:
+    def see(self, now: float, pulses: Mapping[str, Pulse]) -> float | None:
         """Take note of a look; return the seconds that were too many, if they were.
 
         Args:
             now: when the look was over.
             pulses: the processes, by any name that stays.
-            alone: whether all ranks have ended for good, and only torchrun is there.
         """
         self._note(now, pulses)
         limit, since = self.silence, self.quiet
-        if self.starting or alone:  # on a busy machine torchrun is slow to end
+        if self.starting:
             limit, since = self.first, self.sign
         if now >= since + limit:
             return limit
@@ -94,7 +90,8 @@ class Watchdog:
         """Take note of what the processes have done since the last look."""
         busy = [one for name, one in pulses.items() if self._computes(now, name, one)]
         self.used, self.looked = {name: one.used for name, one in pulses.items()}, now
-        before, self.starting = self.starting, any(one.starts for one in busy)
+        before = self.starting
+        self.starting = not pulses or any(one.starts for one in busy)
         if self._completes(pulses):
             self.sign = self.quiet = self.moved = now
         if self.starting or before:

@@ -64,9 +64,8 @@ def wait_for_all(folder: Path, nodes: int) -> None:
 
 def see(folder: Path, node: int) -> int:
     """Print what a watchdog has to know of this node."""
-    mark = json.loads((folder / names.PLAN).read_text())["mark"]
-    pulses = probe.see_ranks(folder, node) or probe.see_torchrun(mark)
-    answer = {f"{node} {name}": astuple(each) for name, each in pulses.items()}
+    pulses = probe.see_ranks(folder, node).items()
+    answer = {f"{node} {name}": astuple(each) for name, each in pulses}
     print("see", json.dumps(answer), flush=True)
     return 0
 
