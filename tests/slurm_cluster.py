@@ -34,8 +34,8 @@ from functools import partial
 from pathlib import Path
 
 from ddp_lab import ROOT
-from ddp_lab.kit.played.wiring import NoNetwork, made, run
-from ddp_lab.kit.run.namespaces import BIND, enter, mount
+from ddp_lab.kit.played.wiring import NoNetwork, make, run
+from ddp_lab.kit.run.namespaces import BIND, enter, mount, unshare
 from ddp_lab.kit.run.ports import free_port
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
@@ -89,7 +89,7 @@ def missing() -> str:
     if os.getuid() != 0:
         return "munged and slurmd are started as root here"
     try:
-        for file in made({}):
+        for file in make({}):
             os.close(file)
     except NoNetwork as error:
         return str(error)
@@ -182,14 +182,16 @@ def _joined() -> tuple[str, dict[str, list[int]]]:
     taken = {name for _, name in socket.if_nameindex()}
     number = random.choice([n for n in range(256) if f"cluster{n}" not in taken])
     network, link = f"198.18.{number}", f"cluster{number}"  # for tests: RFC 2544
-    switch, *files, _ = made({name: _address(network, name) for name in NODES})
+    hosts = {name: _address(network, name) for name in NODES}
+    switch, mounts, *files = make(hosts)
     run(f"""ip -batch -
         link add {link} type veth peer login netns /proc/{os.getpid()}/fd/{switch}
         address add {_address(network)}/24 dev {link}
         link set dev {link} up
     """)
     run("ip link set dev login master switch up", [switch])
-    return network, {name: files[3 * n : 3 * n + 3] for n, name in enumerate(NODES)}
+    own = {name: files[2 * n : 2 * n + 2] for n, name in enumerate(NODES)}
+    return network, {name: [*each, mounts] for name, each in own.items()}
 
 
 def _address(network: str, node: str = "") -> str:
@@ -217,6 +219,7 @@ def _move(files: Sequence[int], own: Path, shared: Sequence[Path]) -> None:
         shared: what it sees there even so.
     """
     enter(files)
+    unshare("mnt")
     for path in shared:
         if path.is_relative_to(OWN):
             there = own / path.relative_to(OWN)

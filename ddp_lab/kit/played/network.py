@@ -22,7 +22,7 @@ all_reduce of 16 MB between two nodes takes 18 ms, at 1 Gbit/s 134 ms, at 100 Mb
 """
 
 from ddp_lab.kit.played.plan import name
-from ddp_lab.kit.played.wiring import made, run
+from ddp_lab.kit.played.wiring import make, run
 from ddp_lab.kit.run.namespaces import enter
 
 QUEUE = 1 << 20  # bytes that wait for a link with a rate; what is more is lost
@@ -38,7 +38,7 @@ class Network:
 
     def __init__(self, count: int):
         hosts = {name(node): self.address(node) for node in range(count)}
-        files = made(hosts)
+        files = make(hosts)
         first = len(files) - 2 * count
         *user, switch, mounts = files[:first]
         self.switch = [*user, switch]

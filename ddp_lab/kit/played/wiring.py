@@ -19,7 +19,7 @@ from ddp_lab.kit.run.namespaces import (
     become_root,
     enter,
     mount,
-    opened,
+    open_files,
     unmount,
     unshare,
 )
@@ -43,7 +43,7 @@ class NoNetwork(Exception):
     """Says in one sentence why nodes cannot have a network of their own."""
 
 
-def made(hosts: dict[str, str]) -> list[int]:
+def make(hosts: dict[str, str]) -> list[int]:
     """Make a switch, and a node for each name and address.
 
     Returns:
@@ -85,22 +85,22 @@ def made(hosts: dict[str, str]) -> list[int]:
 
 
 def _make(hosts: dict[str, str]) -> list[int]:
-    """Make all in this process; return what `made` does."""
+    """Make all in this process; return what `make` does."""
     user = []
     try:
         unshare("net", "mnt")
     except PermissionError:
         become_root()
-        user = opened(os.getpid(), "user")
+        user = open_files(os.getpid(), "user")
         unshare("net", "mnt")
-    switch, mounts = opened(os.getpid(), "net", "mnt")
+    switch, mounts = open_files(os.getpid(), "net", "mnt")
     port = f"/proc/{os.getpid()}/fd/{switch}"
     _silence()
     _cover_names(hosts)
     nodes = []
     for name, address in hosts.items():
         unshare("net", "uts")
-        nodes += opened(os.getpid(), "net", "uts")
+        nodes += open_files(os.getpid(), "net", "uts")
         socket.sethostname(name)
         _silence()
         run(f"""ip -batch -

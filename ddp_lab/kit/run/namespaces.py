@@ -51,7 +51,7 @@ def unmount(where: str) -> None:
     _check(libc.umount2(where.encode(), DETACH))
 
 
-def opened(pid: int, *kinds: str) -> list[int]:
+def open_files(pid: int, *kinds: str) -> list[int]:
     """Open files that stand for the namespaces of a process, those of `KINDS`."""
     return [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]
 
@@ -79,7 +79,7 @@ def enter_like(pid: int) -> None:
         return  # no Linux
     kinds = [kind for kind in KINDS if _at(pid, kind) != _at(os.getpid(), kind)]
     if kinds:
-        files = opened(pid, *kinds)
+        files = open_files(pid, *kinds)
         enter(files)
         for file in files:
             os.close(file)

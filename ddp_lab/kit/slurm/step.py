@@ -36,6 +36,7 @@ from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
+from ddp_lab.kit.run.ports import PORTS
 from ddp_lab.kit.run.result import refused
 from ddp_lab.kit.run.warm import Tell
 from ddp_lab.kit.run.watchdog import Pulse
@@ -43,7 +44,6 @@ from ddp_lab.kit.run.watchdog import Pulse
 NNODES = "DDP_LAB_NNODES"
 RUNS = ROOT / "build" / "runs"
 ON_NODE = Path(__file__).with_name("on_node.py")
-PORTS = range(20_000, 30_000)  # of which the system gives none to other programs
 ANSWER_WAIT = 30.0  # seconds that SLURM, and a look on all nodes, may take
 END_WAIT = 15.0  # seconds that SLURM has to end a step
 OURS = ("SLURM_CONF", "SLURM_JWT")  # which are no wishes

@@ -23,9 +23,9 @@ from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 NO_LIMITS = Limits(silence=math.inf, output=sys.maxsize)
 LAUNCHERS = {"torchrun": launch.torchrun, "python": launch.python}
 INTERRUPTED, TIMED_OUT = 130, 124  # as a shell, and timeout(1), say it
-# What is told of a failure, for a program to read.
-TOLD: tuple[str, ...] = ("kind", "rank", "node", "cause", "where", "line", "symptom")
-TOLD += ("means", "traceback", "others", "earlier", "places")
+# What a report says of a failure, for a program to read.
+REPORTED: tuple[str, ...] = ("kind", "rank", "node", "cause", "where", "line")
+REPORTED += ("symptom", "means", "traceback", "others", "earlier", "places")
 PROGRESS = 10.0  # seconds between two states of a progress bar
 # The ranks' colors in a terminal, which brings its own light or dark background.
 COLORS = (34, 33, 32, 35, 36, 31)
@@ -91,7 +91,7 @@ def as_json(done: Run, code: int) -> dict:
     """Return what is known of a run, for a program to read."""
     failure = None
     if done.failure:
-        failure = {name: getattr(done.failure, name) for name in TOLD}
+        failure = {name: getattr(done.failure, name) for name in REPORTED}
         failure["stands"] = [
             {
                 "rank": stand.rank,
