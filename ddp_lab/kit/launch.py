@@ -35,7 +35,7 @@ torchrun for each of them, and a process in between:
 A fork enters the network of the proxy that it stands for (fork_server.py). Where the
 nodes are those of a SLURM job, step.py says who starts whom, and who ends it.
 
-Who notices that somebody has gone, by what, and what follows:
+Which process notices the end of which, by what, and what follows:
 
     the kernel      guard: its stdin ends        ends what has the mark, removes files
                     fork server: its stdin ends  kills its forks and their marks, ends

@@ -6,7 +6,7 @@
 A node is a network and a host name of its own, each a namespace; the switch is a
 network namespace as well. All nodes have the same mounts, not the machine's: these say
 how names are looked up. All of them are made inside a user namespace where we are not
-root. None has a name: this process holds them open, and so does whoever runs
+root. None has a name: this process holds them open, and so does each that runs
 in them. When these have gone, so have the namespaces with all links and queues,
 whatever has ended them.
 

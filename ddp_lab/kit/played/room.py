@@ -15,7 +15,7 @@ starts belongs to the node. In FOLDER we leave
       lives/LIFE/      what torchrun keeps of one rank of one attempt; see proxy.py
 
 A process of a node has, beside the run's mark, that of the node: the limit's other
-half, which nobody who leaves the session or the environment behind can lose.
+half, which a process keeps when it leaves its session or clears its environment.
 
 We end with 0 if enough agents have. Where every node is needed, the failure of one ends
 the others, after they have had time to notice by themselves.
@@ -237,7 +237,7 @@ class Room:
         self._reap(at)
         for life in (node.folder / names.LIVES).glob("*"):
             left = read_json(life / names.EXIT)
-            if not left or left["code"] is None:  # nobody was left to say so
+            if not left or left["code"] is None:  # its proxy was killed, too
                 end = {"code": KILLED, "time": time.time(), "asked": False}
                 names.write(life / names.EXIT, end)
 

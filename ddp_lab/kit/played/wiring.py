@@ -1,7 +1,7 @@
 """Make the namespaces of network.py, with all links in them.
 
-A fork makes them, because whoever makes namespaces moves into them, and hands over open
-files that stand for them.
+A fork makes them, because a process that makes namespaces moves into them, and hands
+over open files that stand for them.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from ddp_lab.kit.run.namespaces import (
 
 PROGRAMS = ("ip", "tc")
 MOST_FILES = 253  # in one message
-SCRATCH = "/tmp"  # where the maker may mount something: nobody else sees it
+SCRATCH = "/tmp"  # where the maker mounts something that no other process sees
 # Of a node's link, and of no link at the switch: Linux believes in a link whose ends
 # have one index only when it next looks, up to a second later.
 INDEX = 1000

@@ -125,7 +125,7 @@ class Server:
         while True:
             watched: list[Any] = [0, self.wake, self.listener, *self.programs]
             ready, _, _ = select.select(watched, [], [])
-            if 0 in ready:  # end of file: whoever started us is gone
+            if 0 in ready:  # end of file: the process that started us is gone
                 break
             if self.wake in ready:
                 self.wake.recv(4096)
@@ -296,7 +296,7 @@ def sets_environment(text: str) -> bool:
 
 
 def die_with(server: int) -> None:
-    """Have this fork killed when the server is killed: nobody else would know of it."""
+    """Have the kernel kill this fork when the server is killed."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -4,18 +4,17 @@
 
 Our stdin is one end of a pair of sockets; the caller holds the other. The command comes
 in through it; how it ended, and when we ended the rest, goes out. The command is not
-among our arguments, so that nobody who looks for a program by its name (pkill -f) finds
-the guard instead.
+among our arguments: `pkill -f train.py` would find the guard as well.
 
 When that socket closes, because the run was stopped or because the caller is dead,
 every process that carries the run's mark is ended. torchrun starts each rank in a
-session of its own, so killing a process group would miss the ranks. The mark cannot be
-lost by chance. It is twofold, and either tells:
+session of its own, so killing a process group would miss the ranks. There are two
+marks, and a process with either of them belongs to the run:
 
-    RLIMIT_RTTIME       a number that stands for the run. Whoever leaves the session,
-                        becomes a daemon or clears its environment keeps its limits,
-                        and only a real-time process is ever measured by this one.
-    DDP_LAB_RUN         in the environment, where the limit is not to be had.
+    RLIMIT_RTTIME       a number that stands for the run. A process that leaves the
+                        session, becomes a daemon or clears its environment keeps its
+                        limits, and this one limits real-time processes only.
+    DDP_LAB_RUN         in the environment, for systems that do not have this limit.
 
 If the caller is dead, the run's FOLDER is removed as well.
 
@@ -59,7 +58,7 @@ def pids(*marks: str) -> Iterator[int]:
             if _lives(name):
                 yield int(name)
         except OSError:
-            continue  # ended meanwhile, or somebody else's
+            continue  # ended meanwhile, or of another user
 
 
 def _by_environment(*marks: str) -> Iterator[int]:
@@ -96,16 +95,16 @@ def send(number: int, *marks: str) -> bool:
         except ProcessLookupError:
             there = True  # but it may have forked
         except PermissionError:
-            pass  # it has become somebody else's, and is out of reach
+            pass  # of another user by now, and out of reach
     return there
 
 
 def end_all(*marks: str, grace: float = GRACE) -> None:
-    """End these runs: SIGTERM, `grace` seconds, SIGKILL until nobody is left."""
+    """End these runs: SIGTERM, `grace` seconds, SIGKILL until none is left."""
     import time
 
     number, deadline = int(signal.SIGTERM), time.monotonic() + grace
-    # Look twice: whoever is born while we look is missed, and its parent may be gone.
+    # Look twice: a process that is born while we look is missed.
     while send(number, *marks) or send(number, *marks):
         number = signal.SIGKILL if time.monotonic() > deadline else 0
         time.sleep(0.05)
@@ -181,7 +180,7 @@ def main(mark: str, folder: str) -> None:
     try:
         code = os.waitstatus_to_exitcode(status)
         os.write(sys.stdin.fileno(), b"%d %f" % (code, since))
-    except OSError:  # nobody is there to hear it
+    except OSError:  # the caller is dead
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -69,7 +69,7 @@ class LiveRun:
             if watch:
                 watch(run)  # who follows the files reads them to their ends
             return run
-        except BrokenPipeError:  # nobody reads any more what `watch` prints
+        except BrokenPipeError:  # the reader of what `watch` prints has gone, as `head`
             raise
         except OSError as error:  # too many open files, say
             symptom = find(str(error))

@@ -47,7 +47,7 @@ def mount(what: str, where: str, kind: str, flags: int = 0) -> None:
 
 
 def unmount(where: str) -> None:
-    """Unmount at once, though somebody may still use a part of it."""
+    """Unmount at once, even if a part of it is in use."""
     _check(libc.umount2(where.encode(), DETACH))
 
 
@@ -70,10 +70,10 @@ def enter(files: Sequence[int]) -> None:
 def enter_like(pid: int) -> None:
     """Move this process into the namespaces of another, as far as it is elsewhere.
 
-    The kernel forgets PR_SET_PDEATHSIG of whoever enters a user namespace.
+    A process that enters a user namespace loses its PR_SET_PDEATHSIG.
 
     Raises:
-        OSError: if the other process is gone, or somebody else's.
+        OSError: if the other process is gone, or another user's.
     """
     if not os.path.exists("/proc/self/ns"):
         return  # no Linux

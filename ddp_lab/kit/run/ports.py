@@ -3,12 +3,12 @@
 import os
 import socket
 
-PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
-GIVEN: set[int] = set()  # by free_port: who has asked may not listen there yet
+PORTS = range(20_000, 32_000)  # below those that the system gives to programs
+GIVEN: set[int] = set()  # by free_port: its caller may not listen there yet
 
 
 def free_port() -> int:
-    """Return a port at which nobody listens, and which the system gives to nobody.
+    """Return a port that is free, and that the system gives to no program by itself.
 
     In one process no two calls return the same.
     """

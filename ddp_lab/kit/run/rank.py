@@ -153,7 +153,7 @@ def _prctl(what: int, value: int) -> None:
 
 
 def _answer(asked: int, folder: Path, meets: str) -> None:
-    """Write answer.json whenever somebody writes to `ask`.
+    """Write answer.json each time that something is written to `ask`.
 
     Args:
         asked: the pipe.
@@ -310,7 +310,7 @@ def as_call(entry: dict) -> dict:
 
 
 def _part(frames: list[dict]) -> str:
-    """Return what torch sends by a call of its own, without one of torch.distributed.
+    """Return what torch sends although the program calls no torch.distributed.
 
     DDP does so in C++: the frames are those of the line that has led to it.
     """
@@ -352,7 +352,7 @@ def _has_joined() -> bool:
 
 
 def _make_room() -> None:
-    """Give up stdin, from which nobody reads, if no other file could be opened."""
+    """Close stdin, which is empty, if no file could be opened otherwise."""
     try:
         os.close(os.dup(0))
     except OSError:

@@ -18,9 +18,9 @@ class Signs:
     def __init__(self, folder: Path):
         self.folder = folder
         self.sizes: dict[str, int] = {}
-        """Of each file that may say that somebody tries again."""
+        """Of each file in which torch may say that it tries to connect again."""
         self.idle = 0
-        """How many bytes have only said so."""
+        """How many bytes have said only that."""
         self.written = 0
         """All bytes that it has printed."""
 

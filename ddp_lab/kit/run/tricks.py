@@ -32,7 +32,7 @@ HUGE = 2 << 20  # bytes of a huge page
 
 @contextlib.contextmanager
 def without_nanobinds_exit() -> Iterator[None]:
-    """Let nobody register what nanobind would do at exit (it is in Triton).
+    """Keep nanobind (in Triton) from registering what it would do at exit.
 
     It takes its types apart one by one: a third of the memory that a fork touches.
     """

@@ -51,9 +51,9 @@ class Watchdog:
         self.done: dict[str, int] = {}  # by process, as are
         self.used: dict[str, float | None] = {}
         self.sign = self.moved = self.looked = now
-        """When there was a sign of life, ranks got on, and somebody looked at them."""
+        """When there was a sign of life, ranks got on, and the last look was."""
         self.starting = False
-        """Whether ranks started when somebody looked."""
+        """Whether ranks started at the last look."""
         self.quiet = now
         """Since when nothing happens: since `sign`, or since their start was over."""
         self.next = now + FIRST_LOOK * self.silence
@@ -96,7 +96,7 @@ class Watchdog:
             self.sign = self.quiet = self.moved = now
         if self.starting or before:
             self.quiet = now
-        if busy or not self.done:  # where nobody tells of calls, there may be some
+        if busy or not self.done:  # unknown calls may have been completed
             self.moved = now
 
     def _completes(self, pulses: Mapping[str, Pulse]) -> bool:

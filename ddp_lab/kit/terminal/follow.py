@@ -157,7 +157,7 @@ class Output:
             sink.flush()
             sink.buffer.write(text[1:] + b"\n")
             sink.buffer.flush()
-        except BrokenPipeError:  # whoever read has gone, as `head` goes
+        except BrokenPipeError:  # the reader has gone, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
             raise SystemExit(128 + signal.SIGPIPE) from None
 
