@@ -33,7 +33,7 @@ from ddp_lab.kit.record import agents
 from ddp_lab.kit.record.lives import by_attempt, changes, lives
 from ddp_lab.kit.record.logs import TorchrunLog, rank_folders
 from ddp_lab.kit.record.stacks import Frame
-from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run import options as opts
 from ddp_lab.kit.run.here import Here
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.live import LiveRun
@@ -68,7 +68,7 @@ def options(command: str) -> list[list[str]]:
 def test_a_command_that_names_no_node_is_for_all_of_them(command, for_all):
     parts = command.replace(" --", "|--").split("|")
     words = [[part] if "=" in part else part.split() for part in parts]
-    assert of.is_for_all(words) == for_all
+    assert opts.is_for_all(words) == for_all
 
 
 def test_a_fixed_number_of_nodes_meets_at_node_0():
@@ -116,12 +116,12 @@ def test_settings_of_the_rendezvous_are_kept():
         ("--nnodes 2 --master-addr a --master-port 1", "a:1", "static"),
         ("--nnodes 2 --rdzv-endpoint a", "a:29400", "c10d"),
         ("--nnodes 2 --rdzv-endpoint a:1", "a:1", "c10d"),
-        (f"--nnodes 2 --master-addr a --master-port {of.PORT}", "a", "static"),
-        (f"--nnodes 2 --rdzv-endpoint a:{of.PORT}", "a", "c10d"),
+        (f"--nnodes 2 --master-addr a --master-port {opts.PORT}", "a", "static"),
+        (f"--nnodes 2 --rdzv-endpoint a:{opts.PORT}", "a", "c10d"),
     ],
 )
 def test_where_a_node_looks_for_the_others(command, at, backend):
-    meets = of.meets(options(command))
+    meets = opts.meets(options(command))
     assert (meets["at"], meets["backend"]) == (at, backend)
     assert (meets["nnodes"], meets["rank"]) == ("2", "0")
 

@@ -21,7 +21,7 @@ from conftest import FULL, living, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run import options as opts
 from ddp_lab.kit.run.result import RunInterrupted
 from ddp_lab.kit.slurm import step
 
@@ -318,7 +318,7 @@ def test_in_the_shell_of_an_allocation(cluster):
     ],
 )
 def test_ranks_are_shared_between_nodes_where_they_divide(words, shared, monkeypatch):
-    options, _ = of.split(words.split())
+    options, _ = opts.split(words.split())
     assert step.spread(options) == options
     monkeypatch.setenv(step.NNODES, "2")
     assert step.spread(options) == options, "only in a job"

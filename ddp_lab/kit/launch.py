@@ -80,7 +80,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ddp_lab.kit.played.play import Played
-from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run import options as opts
 from ddp_lab.kit.run.cold import why_cold
 from ddp_lab.kit.run.here import Here, PlainPython
 from ddp_lab.kit.run.limits import Limits
@@ -91,7 +91,7 @@ from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted, refused
 from ddp_lab.kit.run.warm import Warm, wanted
 from ddp_lab.kit.slurm import step
 
-NO_FILE = (of.NO_PYTHON, *of.MODULE, "--help", "-h")
+NO_FILE = (opts.NO_PYTHON, *opts.MODULE, "--help", "-h")
 DEFAULT = Limits()
 
 
@@ -136,28 +136,30 @@ def torchrun(
         RunInterrupted: if Ctrl-C or the stop button ended the run.
     """
     argv = _words(command)
-    options, program = of.split(argv)
+    options, program = opts.split(argv)
     _require(options, program)
-    own, notes = _without_logging(options)
-    own = step.spread(own)
+    options, notes = _without_logging(options)
+    options = step.spread(options)
     cold = _starts_cold(cold, program, notes)
-    env = {} if of.is_fixed(own) or of.OWN_STORE in os.environ else {of.OWN_STORE: "1"}
-    happening, several = bool(events or rate), of.is_for_all(own)
-    place: Place
+    ours = not opts.is_fixed(options) and opts.OWN_STORE not in os.environ
+    env = {opts.OWN_STORE: "1"} if ours else {}
+    several, happening = opts.is_for_all(options), bool(events or rate)
     if happening and not several:
         raise refused("events and a rate are for several nodes: --nnodes 2")
-    if several and not happening and step.takes(own):
-        place = step.SlurmStep(own, program)
+    place: Place
+    if several and not happening and step.takes(options):
+        place = step.SlurmStep(options, program)
         place.env |= env
     elif several:
-        place = Played(own, program, env, events, rate, cold=cold, server=warm)
+        place = Played(options, program, env, events, rate, cold=cold, server=warm)
     else:
-        if not any(of.OWN_RENDEZVOUS.match(option[0]) for option in own):
+        if not any(opts.OWN_RENDEZVOUS.match(option[0]) for option in options):
             argv.insert(0, "--standalone")
-            own.insert(0, ["--standalone"])
-        env = {} if of.is_static(own) else env
-        meets = of.meets(own) if of.nodes(own)[1] > 1 else None
-        place = Here(of.words(own, program), cold=cold, server=warm, meets=meets)
+            options.insert(0, ["--standalone"])
+        env = {} if opts.is_static(options) else env
+        meets = opts.meets(options) if opts.nodes(options)[1] > 1 else None
+        words = opts.words(options, program)
+        place = Here(words, cold=cold, server=warm, meets=meets)
         place.env |= env
     place.notes += notes
     shown = [*map("=".join, env.items()), shlex.join(["torchrun", *argv])]
@@ -202,10 +204,10 @@ def _starts_cold(cold: bool, program: Sequence[str], notes: list[str]) -> bool:
 
 def _require(options: Sequence[Option], program: Sequence[str]) -> None:
     """Refuse what torchrun, or each rank, would refuse without a word or at length."""
-    ranks = of.value(options, "--nproc-per-node") or ""
+    ranks = opts.value(options, "--nproc-per-node") or ""
     if re.fullmatch(r"0+|-\d+", ranks):
         raise RunFailed(f"--nproc-per-node {ranks}: a run has at least one rank", None)
-    if of.has(options, *NO_FILE):
+    if opts.has(options, *NO_FILE):
         return
     # A wrong option, of which torchrun tells, may make another word the first.
     if program and program[0].endswith(".py") and not os.path.exists(program[0]):
@@ -223,12 +225,10 @@ def _words(command: str | Sequence[str]) -> list[str]:
 
 def _without_logging(options: list[Option]) -> tuple[list[Option], list[str]]:
     """Return torchrun's options but those on logs, and a note if there were some."""
-    left_out = [option for option in options if of.named(option, *of.LOGGING)]
-    without = ", ".join(map(shlex.join, left_out))
-    note = [f"the lab keeps the ranks' output itself, without {without}"] * bool(
-        without
-    )
-    return [option for option in options if option not in left_out], note
+    left_out = [option for option in options if opts.named(option, *opts.LOGGING)]
+    words = ", ".join(map(shlex.join, left_out))
+    note = [f"the lab keeps the ranks' output itself, without {words}"]
+    return opts.without(options, *opts.LOGGING), note if words else []
 
 
 def _with(limits: Limits, timeout: float | None) -> Limits:

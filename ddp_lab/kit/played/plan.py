@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run import options as opts
 from ddp_lab.kit.run.options import LOOPBACK, Option
 
 MOST_NODES = 80  # that are played: their files come in one message (wiring.py)
@@ -56,18 +56,18 @@ def make(
         env: variables for each node.
         more: what else the plan says: `events`, `rate`.
     """
-    least, most = of.nodes(options)
-    one = _c10d if of.is_elastic(options) else _static
+    least, most = opts.nodes(options)
+    one = _c10d if opts.is_elastic(options) else _static
     both = [one(number, list(options)) for number in range(most)]
     typed, on_loopback = ([*zip(*both, strict=True)][which] for which in (0, 1))
     return Plan(
-        [of.words(each, program) for each in typed],
-        [of.words(each, program) for each in on_loopback],
+        [opts.words(each, program) for each in typed],
+        [opts.words(each, program) for each in on_loopback],
         least,
-        of.is_fixed(options),
-        elsewhere=of.elsewhere(options),
+        opts.is_fixed(options),
+        elsewhere=opts.elsewhere(options),
         env=env or {},
-        meets=[of.meets(each) for each in typed],
+        meets=[opts.meets(each) for each in typed],
         **more,  # type: ignore[arg-type]
     )
 
@@ -75,19 +75,19 @@ def make(
 def _static(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
     """Return the options of one node in a static rendezvous."""
     typed = [*options, ["--node-rank", str(node)], ["--master-addr", name(0)]]
-    return typed, of.at(node, options, LOOPBACK)
+    return typed, opts.at(node, options, LOOPBACK)
 
 
 def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
     """Return the options of one node in a rendezvous that nodes join and leave."""
-    if not of.value(options, "--rdzv-backend"):
+    if not opts.value(options, "--rdzv-backend"):
         options = [*options, ["--rdzv-backend", "c10d"]]
     # Where all have one host name, each would take itself for the host.
     local = [["--local-addr", _local(node)]]
-    if of.elsewhere(options):
+    if opts.elsewhere(options):
         return options, options + local
-    on_loopback = of.at(node, options, LOOPBACK) + local
-    return [*options, [of.ENDPOINT, name(0)]], on_loopback
+    on_loopback = opts.at(node, options, LOOPBACK) + local
+    return [*options, [opts.ENDPOINT, name(0)]], on_loopback
 
 
 def _local(node: int) -> str:

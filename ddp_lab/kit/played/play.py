@@ -10,7 +10,7 @@ from typing import Any
 from ddp_lab.kit.played import events as happens
 from ddp_lab.kit.played import plan
 from ddp_lab.kit.record import names
-from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run import options as opts
 from ddp_lab.kit.run.here import Here
 from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.result import refused
@@ -42,7 +42,7 @@ class Played(Here):
         **how: Any,
     ):
         happening = _happening(options, events, rate)
-        if of.has(options, of.NO_PYTHON):
+        if opts.has(options, opts.NO_PYTHON):
             why = "on several nodes the ranks are Python programs, without --no-python"
             raise refused(why)
         super().__init__([], **how)
@@ -57,7 +57,7 @@ class Played(Here):
 
 def _happening(options: list[Option], events: Sequence[str], rate: str) -> dict:
     """Return what happens to the nodes, of which torchrun's options tell how many."""
-    _, count = of.nodes(options)
+    _, count = opts.nodes(options)
     if count > plan.MOST_NODES:
         raise refused(f"one machine plays up to {plan.MOST_NODES} nodes, not {count}")
     try:

@@ -31,7 +31,7 @@ from ddp_lab.kit.record.files import read, read_json
 from ddp_lab.kit.record.lives import node_folders
 from ddp_lab.kit.record.words import signal_name
 from ddp_lab.kit.run import guard
-from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run import options as opts
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.options import Option
@@ -55,8 +55,8 @@ CANCELLED = re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+(?: DUE TO ([\w
 def takes(options: Sequence[Option]) -> bool:
     """Tell whether a command for several nodes finds them in the job around us."""
     around = os.environ.get("SLURM_JOB_NUM_NODES", "0")
-    enough = of.nodes(options)[1] <= int(around) and "SLURM_JOB_ID" in os.environ
-    return enough and not of.elsewhere(options)
+    enough = opts.nodes(options)[1] <= int(around) and "SLURM_JOB_ID" in os.environ
+    return enough and not opts.elsewhere(options)
 
 
 def spread(options: Sequence[Option]) -> list[Option]:
@@ -65,13 +65,13 @@ def spread(options: Sequence[Option]) -> list[Option]:
     That is for `make lab NNODES=2`, in a job. The ranks stay as many, so a command
     whose ranks cannot be shared out evenly stays as it is.
     """
-    nodes, each = os.environ.get(NNODES) or "1", of.value(options, "--nproc-per-node")
+    nodes, each = os.environ.get(NNODES) or "1", opts.value(options, "--nproc-per-node")
     several = nodes.isdecimal() and int(nodes) > 1 and "SLURM_JOB_ID" in os.environ
-    own = any(of.OWN_RENDEZVOUS.match(option[0]) for option in options)
+    own = any(opts.OWN_RENDEZVOUS.match(option[0]) for option in options)
     if not several or own or not each or not each.isdecimal() or int(each) % int(nodes):
         return list(options)
     there = ["--nproc-per-node", str(int(each) // int(nodes))]
-    return [*of.without(options, "--nproc-per-node"), ["--nnodes", nodes], there]
+    return [*opts.without(options, "--nproc-per-node"), ["--nnodes", nodes], there]
 
 
 def clean(env: Mapping[str, str]) -> dict[str, str]:
@@ -111,7 +111,7 @@ class SlurmStep(Place):
         super().__init__()
         self.home, self.env = RUNS, environment()
         self.options, self.program = list(options), list(program)
-        self.nodes = of.nodes(options)[1]
+        self.nodes = opts.nodes(options)[1]
         self.job, self.name = os.environ["SLURM_JOB_ID"], f"ddp_lab-{self.mark}"
         self.hosts: list[str] = []
 
@@ -125,14 +125,15 @@ class SlurmStep(Place):
     def start(self) -> Guarded:
         """Start the step."""
         port = str(random.choice(PORTS))
-        each = [of.at(node, self.options, self.hosts[0]) for node in range(self.nodes)]
-        words = [of.words(options, self.program) for options in each]
-        fixed = of.is_fixed(self.options)
+        nodes, address = range(self.nodes), self.hosts[0]
+        each = [opts.at(node, self.options, address) for node in nodes]
+        words = [opts.words(options, self.program) for options in each]
+        fixed = opts.is_fixed(self.options)
         plan = {
             # Another one than here: SLURM ends what is there, and no guard of ours.
             "mark": self.mark[::-1],
-            "words": [[word.replace(of.PORT, port) for word in node] for node in words],
-            "meets": [of.meets(options) for options in each],
+            "words": [[w.replace(opts.PORT, port) for w in node] for node in words],
+            "meets": [opts.meets(options) for options in each],
             "fixed": fixed,
         }
         (self.folder / names.PLAN).write_text(json.dumps(plan))
