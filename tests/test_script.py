@@ -175,10 +175,6 @@ MISTAKES = {
         [*BY_HAND[:2], (BY_HAND[2][0], BY_HAND[2][1].replace("/= world_size", "/= 1"))],
         "away from one process",
     ),
-    "the rate times the ranks": (
-        [("lr=RATE,", "lr=RATE * world_size,")],
-        "away from one process",
-    ),
     "everybody prints": (
         [
             (
@@ -212,16 +208,6 @@ MISTAKES = {
         ],
         "the mean over all 13 test samples",
     ),
-    "the mean of the shares' means": (
-        [
-            (
-                "    dist.all_reduce(total)",
-                "    total /= len(loader.dataset)\n    dist.all_reduce(total)",
-            ),
-            ("total.item() / size", "total.item() / dist.get_world_size()"),
-        ],
-        "the mean over all 13 test samples",
-    ),
     "everybody writes": (
         [(SAVES, SAVES[4:]), ("            torch.save", "        torch.save")],
         "3 of 3 ranks write",
@@ -231,7 +217,6 @@ MISTAKES = {
         "no state of the bare network",
     ),
     "a new optimizer": ([('"optimizer": optimizer, ', "")], "resumed.*what is saved"),
-    "a new warm-up": ([(', "warm_up": warm_up', "")], "resumed.*what is saved"),
     "the first epoch again": (
         [("range(start, args.epochs)", "range(args.epochs - start)")],
         "resumed",
