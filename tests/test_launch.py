@@ -390,13 +390,13 @@ except RunFailed as failed:
 @pytest.mark.parametrize(
     "most, ranks, cold, told",
     [
-        (5, 2, "", "the launcher: .*Too many open files"),
+        pytest.param(5, 2, "", "the launcher: .*Too many open files", marks=FULL),
         (24, 4, "", "the run: OSError: .*Too many open files"),
         pytest.param(16, 2, "", "the run: .*Failed to init uv loop", marks=FULL),
         pytest.param(16, 2, "cold", "the run: .*", marks=FULL),
         pytest.param(24, 4, "cold", "the run: OSError: .*Too many open", marks=FULL),
         pytest.param(28, 4, "cold", "the run: OSError: .*Too many open", marks=FULL),
-        (64, 2, "", r"ok \[64, 64\]"),
+        pytest.param(64, 2, "", r"ok \[64, 64\]", marks=FULL),
         pytest.param(64, 4, "cold", r"ok \[64, 64, 64, 64\]", marks=FULL),
     ],
 )
@@ -622,7 +622,7 @@ def test_torchrun_asks_for_no_lines_of_code():
         assert inspect.stack.args == (0,)
 
 
-@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=FULL)])
 def test_a_module_runs_as_a_program(tmp_path, monkeypatch, cold):
     for name in ("a_package/__init__.py", "a_package/__main__.py", "a_module.py"):
         path = tmp_path / name

@@ -10,6 +10,7 @@ import sys
 import psutil
 import pytest
 from conftest import wait_until
+from forked import let_servers_be_forks
 
 from ddp_lab.kit.run import fork_server
 from ddp_lab.kit.run import warm as warm_start
@@ -23,7 +24,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def warm(warm):
+def forks(monkeypatch):
+    """Let the fork servers of these tests be forks themselves."""
+    let_servers_be_forks(monkeypatch)
+
+
+@pytest.fixture
+def warm(forks, warm):
     """A fork server of this test's own, ready to fork."""
     assert warm.python(environment()), warm.trouble
     return warm
