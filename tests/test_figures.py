@@ -92,6 +92,17 @@ def text_boxes(svg: Svg) -> list[tuple[str, float, float, float, float]]:
     return boxes
 
 
+def see_texts(svg: Svg, margin: int = 4) -> None:
+    """See that the texts of a drawing are on its page, and apart."""
+    boxes = text_boxes(svg)
+    for text, left, top, right, bottom in boxes:
+        assert left >= margin and top >= margin, text
+        assert right <= svg.width - margin and bottom <= svg.height - margin, text
+    for (a, left, top, right, bottom), (b, *other) in combinations(boxes, 2):
+        apart = right <= other[0] or other[2] <= left or bottom <= other[1]
+        assert apart or other[3] <= top, f"{a!r} lies on {b!r}"
+
+
 SAMPLES = {
     "two scalars": ([5, 0], [5, 5]),
     "three vectors": ([[1, 2], [3, 4], [5, 6]], [[9, 12]] * 3),
@@ -114,14 +125,7 @@ DRAWINGS = FIGURES | {
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_texts_stay_on_the_page_and_off_each_other(name):
-    svg = DRAWINGS[name]()
-    boxes = text_boxes(svg)
-    for text, left, top, right, bottom in boxes:
-        assert left >= 4 and top >= 4, text
-        assert right <= svg.width - 4 and bottom <= svg.height - 4, text
-    for (a, left, top, right, bottom), (b, *other) in combinations(boxes, 2):
-        apart = right <= other[0] or other[2] <= left or bottom <= other[1]
-        assert apart or other[3] <= top, f"{a!r} lies on {b!r}"
+    see_texts(DRAWINGS[name]())
 
 
 @pytest.mark.parametrize("name", DRAWINGS)

@@ -2,14 +2,12 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
-from itertools import combinations
 
 import pytest
-from test_figures import SVG, text_boxes
+from test_figures import SVG, see_texts, text_boxes
 
 from ddp_lab.kit.draw import RANK_COLORS
 from ddp_lab.kit.draw.colors import tint
-from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.scale.road import GB, H100, Cut, Training, memory
 from figs.costs import call_lines, heat, pieces_by_step
@@ -46,17 +44,6 @@ def test_the_drift_has_a_line_for_each_rank_and_a_circle_for_each_mean():
 def test_the_drift_keeps_its_texts_on_the_page_and_apart():
     for ranks in (2, 4, 8):
         see_texts(drift([PATHS[rank % 2] for rank in range(ranks)], 2, 3.25))
-
-
-def see_texts(svg: Svg) -> None:
-    """See that the texts of a drawing are on its page, and apart."""
-    boxes = text_boxes(svg)
-    for text, left, top, right, bottom in boxes:
-        assert left >= 4 and top >= 4, text
-        assert right <= svg.width - 4 and bottom <= svg.height - 4, text
-    for (a, *one), (b, *two) in combinations(boxes, 2):
-        beside = one[2] <= two[0] or two[2] <= one[0]
-        assert beside or one[3] <= two[1] or two[3] <= one[1], f"{a} lies on {b}"
 
 
 def call(name: str, group: str, number: int) -> Call:

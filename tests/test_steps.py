@@ -10,11 +10,11 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from functools import cache
 from html.parser import HTMLParser
-from itertools import chain, combinations, product, zip_longest
+from itertools import chain, product, zip_longest
 from typing import NamedTuple
 
 import pytest
-from test_figures import SVG, text_boxes
+from test_figures import SVG, see_texts
 from test_jupyterlab import browser, notebook, server, wait_for_kernel  # noqa: F401
 
 from ddp_lab import ROOT
@@ -301,13 +301,7 @@ def test_an_output_of_a_notebook_has_pictures_that_nobody_has_to_trust():
 def test_pictures_of_steps_can_be_read(name):
     for svg in stepper(name).pictures:
         assert svg.title and svg.desc and svg.smallest >= READABLE
-        boxes = text_boxes(svg)
-        for text, left, top, right, bottom in boxes:
-            assert left >= 2 and top >= 2, text
-            assert right <= svg.width - 2 and bottom <= svg.height - 2, text
-        for (a, left, top, right, bottom), (b, *other) in combinations(boxes, 2):
-            apart = right <= other[0] or other[2] <= left or bottom <= other[1]
-            assert apart or other[3] <= top, f"{a!r} lies on {b!r}"
+        see_texts(svg, margin=2)
         tags = {
             node.tag.removeprefix(SVG)
             for node in ElementTree.fromstring(str(svg)).iter()
