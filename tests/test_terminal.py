@@ -108,20 +108,6 @@ HANGS = {
         others={0: "waits in barrier", 2: "is busy at .* of a core"},
         ends=True,
     ),
-    "different collectives": Program(
-        """
-        def main():
-            dist.init_process_group("gloo")
-            t = torch.zeros(8)
-            if dist.get_rank() == 0:
-                dist.broadcast(t, src=0)
-                dist.barrier()
-            else:
-                dist.reduce(t, dst=1)
-                dist.all_reduce(t)
-        """,
-        "different calls: rank 0 in broadcast, rank 1 in reduce",
-    ),
     "send meets send": Program(
         """
         def main():
@@ -234,20 +220,6 @@ HANGS = {
         "time.sleep",
         others={0: r"stands at .*backward\(\)"},
     ),
-    "one rank makes no DDP": Program(
-        """
-        from torch.nn.parallel import DistributedDataParallel as DDP
-        def main():
-            dist.init_process_group("gloo")
-            model = torch.nn.Linear(4, 1)
-            if dist.get_rank() == 0:
-                model = DDP(model)
-            stuck()
-        """,
-        "rank 1: has not come, and rank 0 waits in DDP",
-        "time.sleep",
-        others={0: r"waits in DDP at .*model = DDP\(model\)"},
-    ),
 }
 LOOP = """
         def main():
@@ -282,20 +254,6 @@ HEALTHY = {
     ),
     "sleeping between steps": Program(
         LOOP.format(step="time.sleep(1)"), "the run: all 2 ranks move", ends=True
-    ),
-    "sleeping without a counter": Program(
-        """
-        def main():
-            dist.init_process_group("gloo")
-            flag = torch.zeros(1)
-            while not flag:
-                time.sleep(0.7)
-                flag += os.path.exists("release")
-                dist.all_reduce(flag)
-            print("done", flush=True)
-        """,
-        "the run: all 2 ranks move",
-        ends=True,
     ),
     "rank 0 evaluates": Program(
         LOOP.format(step="time.sleep(1) if rank == 0 else None; dist.barrier()"),
