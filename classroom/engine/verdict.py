@@ -42,17 +42,6 @@ def blocked(words: str) -> Verdict:
     return Verdict("blocked", words)
 
 
-def scale(expected: np.ndarray, got: np.ndarray) -> float:
-    """Return the factor by which `got` has `expected`, as near as can be.
-
-    It is 1 where that is hardly another number, or no positive one.
-    """
-    factor = (got * expected).sum()
-    factor /= (expected**2).sum()
-    other = np.isfinite(factor) and factor > 0 and abs(factor - 1) > 1e-3
-    return float(factor) if other else 1.0
-
-
 def compare(
     rank: int, expected: ArrayLike, got: object, *, rtol: float = 0.0, atol: float = 0.0
 ) -> str | None:

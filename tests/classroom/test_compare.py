@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from classroom.engine.verdict import compare, scale
+from classroom.engine.verdict import compare
 
 pytestmark = pytest.mark.sandbox
 NEXT = np.nextafter
@@ -60,15 +60,6 @@ ONES = np.ones(4)
 def test_what_counts_as_a_difference(expected, got, said):
     words = compare(0, expected, np.asarray(got, getattr(got, "dtype", None)), rtol=0.1)
     assert words is None if said is None else said in words
-
-
-@pytest.mark.parametrize(
-    ("factor", "forgiven"),
-    [(2, True), (0.5, True), (-1, False), (0, False), (np.nan, False), (1.0001, False)],
-)
-def test_a_factor_is_forgiven_if_it_is_one(factor, forgiven):
-    expected = np.array([1.0, 2.0])
-    assert scale(expected, factor * expected) == (factor if forgiven else 1)
 
 
 def test_what_is_no_array_is_quoted_as_it_is():

@@ -75,11 +75,11 @@ RIGHT = {
     ],
     "a thread that sends": [
         (IMPORT, f"{IMPORT}from concurrent.futures import ThreadPoolExecutor\n"),
-        (INIT, INIT.replace("= True", "= True\n        self.pool = POOL(1)", 1)),
+        (INIT, f"        self.pool, self.group = POOL(1), dist.new_group()\n{INIT}"),
         ("SAMPLES, STEPS,", "POOL = ThreadPoolExecutor\nSAMPLES, STEPS,"),
         (
             SEND,
-            "        work = self.pool.submit(dist.all_reduce, flat)\n"
+            "        work = self.pool.submit(dist.all_reduce, flat, group=self.group)\n"
             "        self.sent.append((flat, work))\n",
         ),
         ("work.wait()", "work.result()"),

@@ -30,7 +30,7 @@ def save(run, folder):
     own = folder / f"{run.done:06}"
     own.mkdir(exist_ok=True)
     path = own / f"rank_{dist.get_rank()}"
-    torch.save(state_of(run), path)
+    torch.save(obj=state_of(run), f=path)
     sums = [None] * dist.get_world_size()
     dist.all_gather_object(sums, hashlib.sha256(path.read_bytes()).hexdigest())
     if dist.get_rank() == 0:

@@ -52,7 +52,8 @@ class Layer(nn.Module):
 
 
 class Net(nn.Module):
-    """Layers tanh(x @ weight + bias), then as many heads as the caller names.
+    """Layers tanh(x @ weight + bias), then as many heads as the caller names; and a
+    buffer that is in no state_dict.
 
     Args:
         sizes: the widths, from the input to the last layer's output.
@@ -63,8 +64,7 @@ class Net(nn.Module):
         frozen: layers that are not trained.
         tied: pairs of layers of one shape: the first uses the second's weight.
         heads: how many maps to one number there are; see `forward`.
-        norm: whether there is a BatchNorm, which has buffers, after the layers; one of
-            them is in no state_dict.
+        norm: whether there is a BatchNorm, which has buffers, after the layers.
     """
 
     def __init__(
@@ -92,8 +92,7 @@ class Net(nn.Module):
         for head in range(heads):
             self.add_module(f"head_{head}", Layer(sizes[-1], 1, kind, False))
         self.norm = nn.BatchNorm1d(sizes[-1]) if norm else nn.Identity()
-        if norm:
-            self.norm.register_buffer("mask", torch.ones(sizes[-1]), persistent=False)
+        self.register_buffer("mask", torch.ones(sizes[-1]), persistent=False)
 
     def forward(self, x: torch.Tensor, heads: Sequence[int] = ()) -> torch.Tensor:
         """Return (batch, len(heads)), or without heads the last layer's output."""

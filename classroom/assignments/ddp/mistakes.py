@@ -12,9 +12,12 @@ MISTAKES = mistakes(
 -            mean = flat / dist.get_world_size()
 +            mean = flat
 
-@@ buckets: counts numbers instead of bytes
--        size = parameter.numel() * parameter.element_size()
-+        size = parameter.numel()
+@@ buckets, no_sync: buffers are sent in every forward
+> fail: rank 0 expected all_reduces such as [160, 160, 80] bytes in step 1, got [160, 160, 80] and 1 other
+-        return self.module(*args, **kwargs)
++        for buffer in self.module.buffers():
++            dist.broadcast(buffer, src=0)
++        return self.module(*args, **kwargs)
 
 @@ buckets: what fills the room to its end begins a new one
 -        if not buckets or size > room:

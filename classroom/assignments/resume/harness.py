@@ -67,10 +67,10 @@ def tell_of_saving() -> None:
     """Let torch.save tell of a file that it opens, as Python's `open` does."""
     save = torch.save
 
-    def saves(thing: object, file: object, *args: object, **more: object) -> None:
-        if isinstance(file, str | os.PathLike):
-            sys.audit("open", os.fspath(file), "wb", WRITES)
-        save(thing, file, *args, **more)
+    def saves(obj: object, f: object, *args: object, **more: object) -> None:
+        if isinstance(f, str | os.PathLike):
+            sys.audit("open", os.fspath(f), "wb", WRITES)
+        save(obj, f, *args, **more)
 
     torch.save = saves
 

@@ -92,7 +92,7 @@ def in_place(rig: Rig, *, ranks: int, length: int, seed: int = 0) -> Verdict:
     outcome, _, expected = run(rig, ranks, length, "float32", seed)
     verdict = compare_all(expected, outcome, "result")
     if verdict.state == "pass" and not all(g["same"] for g in outcome.outputs):
-        return fail("all_reduce returns a new tensor: the sum belongs in the old one")
+        return fail("all_reduce makes a new tensor: the sum belongs in the old one")
     if verdict.state == "pass" and not all(g["waited"] for g in outcome.outputs):
         return fail("all_reduce returns before it has waited for all that it sends")
     if verdict.state == "pass" and not all(g["intact"] for g in outcome.outputs):

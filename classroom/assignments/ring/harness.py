@@ -18,8 +18,10 @@ def main() -> None:
         if line is None:
             return  # this was the machine
         x = torch.from_numpy(given.pop("x")).to(getattr(torch, given["dtype"]))
+        place = x.data_ptr()
         result = answer("ring.py").all_reduce(x)
-        same = result is None or result.data_ptr() == x.data_ptr()
+        result = x if result is None else result
+        same = x.data_ptr() == result.data_ptr() == place
         waited = all(work.asked for work in line.lazy)
         result = x if same else result
         give(result=result, same=same, waited=waited, intact=line.intact)
