@@ -77,7 +77,7 @@ CAUSES = [
     absent(away(1), away(2), waits(0)),
     absent(left(1), left(2), waits(0)),
     absent(left(1, KILLED), away(2, "stopped"), waits(0)),
-    absent(left(1, replace(RAISED, stands=(waits(1),))), waits(0)),
+    absent(left(1, replace(RAISED, since=waits(1))), waits(0)),
     absent(away(1, "stopped", watched=Watched(7)), waits(0)),
     absent(away(1), away(2), waits(0), rank=0),
     waiting.GroupsDiffer(ranks=(1,)),

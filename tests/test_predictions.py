@@ -318,7 +318,7 @@ def test_a_symptom_may_lose_its_plural_and_an_unknown_one_is_named(shown):
 def test_one_rank_in_another_call_is_absent_and_its_call_differs(shown, found):
     frame, both = Frame("", 50, ""), ("absent", "different call")
     waits = Stand(1, "waits", frame, "barrier")
-    end = Raised(error="E", stands=(waits,))
+    end = Raised(error="E", since=waits)
     for stand in (waits, Stand(1, "left", frame, end=end)):
         cause = Absent(rank=1, frame=frame, symptom=found, away=(stand,), waiting=())
         failure = Failure("timeout", cause, stands=[stand])
@@ -380,7 +380,7 @@ def test_where_a_rank_waits_that_has_raised_is_right_as_well(shown, tmp_path):
     program = tmp_path / "a.py"
     program.write_text("raise x\nx = 1\nbarrier()\n")
     raised, waits = (Frame(str(program), line, "f") for line in (1, 3))
-    end = Raised(error="E", stands=(Stand(1, "waits", waits),))
+    end = Raised(error="E", since=Stand(1, "waits", waits))
     stands = [Stand(0, "waits", raised), Stand(1, "left", raised, end=end)]
     failure = Failure(
         "timeout",

@@ -195,7 +195,7 @@ def _stands_of(failure: Failure) -> list[Stand]:
     One that has raised may wait on its way out: that counts as well.
     """
     stands = [each for each in failure.stands if failure.rank in (None, each.rank)]
-    return stands + [after for each in stands if each.end for after in each.end.stands]
+    return stands + [s.end.since for s in stands if s.end and s.end.since]
 
 
 def _lines_of(failure: Failure) -> set[int | None]:

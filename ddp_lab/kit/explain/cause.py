@@ -204,18 +204,13 @@ class Cause(ABC):
         """What it has in common with another one of its kind that went alike."""
         return (type(self),)
 
-    @property
-    def meeting(self) -> bool:
-        """Whether ranks did not find each other."""
-        return False
-
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Cause):
     """How a rank has ended, if not well."""
 
-    stands: tuple[Stand, ...] = ()
-    """Where it stands since, as in a `finally`, or after it was asked to end."""
+    since: Stand | None = None
+    """Where it stands since, as in a `finally`: it has told nobody yet."""
 
     @abstractmethod
     def ending(self) -> str:

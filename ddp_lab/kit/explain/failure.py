@@ -121,5 +121,4 @@ class Failure:
 
 def of_rank(known: Cause | Stand) -> str:
     """Return what is told of a rank beside the cause."""
-    whole = isinstance(known, Stand) or bool(getattr(known, "stands", ()))
-    return str(known) if whole else shorten(str(known))
+    return str(known) if isinstance(known, Stand) else shorten(str(known))

@@ -109,8 +109,8 @@ def _of_program(
 
 def _meeting(failure: Failure) -> bool:
     """Tell whether a run failed because its ranks did not find each other."""
-    stood = any(stand.name == MEETING for stand in failure.stands)
-    return stood or failure.why.meeting
+    raised = isinstance(failure.why, Raised) and failure.why.inside == MEETING
+    return raised or any(stand.name == MEETING for stand in failure.stands)
 
 
 def _earlier(log: RunLog) -> list[Failure]:

@@ -78,7 +78,7 @@ def _handling(stand: Stand, log: RankLog) -> Stand:
     if listen(error).gave_up:
         return stand
     raised = own(from_lists(log.handles["frames"]))
-    end = Raised(error=error, stands=(stand,))
+    end = Raised(error=error, since=stand)
     return Stand(stand.rank, "left", raised or stand.frame, end=end)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ddp_lab.kit.explain.cause import MEETING, Cause, Ended
+from ddp_lab.kit.explain.cause import Cause, Ended
 from ddp_lab.kit.record.words import ended_by, signal_name
 
 USUAL_SENDER = {
@@ -44,18 +44,13 @@ class Raised(Ended):
 
     def ending(self) -> str:
         """Return it after the rank's name."""
-        since = "".join(f", and {each}" for each in self.stands)
+        since = f", and {self.since}" if self.since else ""
         return f"has raised {self.error}{since}"
 
     @property
     def way(self) -> tuple:
         """The exception's type: a message may name a step or an address."""
         return Raised, self.error.partition(":")[0]
-
-    @property
-    def meeting(self) -> bool:
-        """Whether ranks did not find each other."""
-        return MEETING in (self.inside, *(stand.name for stand in self.stands))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,11 +48,6 @@ class Absent(Cause):
         left = all(stand.state == "left" for stand in self.away)
         return "left" if left else "not come"
 
-    @property
-    def meeting(self) -> bool:
-        """Whether ranks did not find each other."""
-        return MEETING in [stand.name for stand in self.away + self.waiting]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GroupsDiffer(Cause):
@@ -87,11 +82,6 @@ class NotMet(Cause):
             "Under torchrun rank 0 opens no store of its own, unless "
             "TORCHELASTIC_USE_AGENT_STORE is False"
         )
-
-    @property
-    def meeting(self) -> bool:
-        """Whether ranks did not find each other."""
-        return True
 
 
 # --- none to blame, or all ---
@@ -253,11 +243,6 @@ class Apart(Cause):
             (f"{s.name}{_group(s, len(members) > 1) if one_name else ''}", s.rank)
             for s in self.waiting
         )
-
-    @property
-    def meeting(self) -> bool:
-        """Whether ranks did not find each other."""
-        return MEETING in [stand.name for stand in self.waiting]
 
 
 @dataclass(frozen=True, kw_only=True)
