@@ -48,7 +48,7 @@ def gone(agents: list[Agent]) -> tuple[NodeLost, float] | None:
     if not lost:
         return None
     first = min(lost, key=lambda agent: agent.time)
-    others = [a.time for a in agents if a.code and not (a.done or a.lost)]
+    others = [a.time for a in agents if a.code and not (a.ended_by or a.lost)]
     if first.code == -signal.SIGTERM and min(others, default=math.inf) < first.time:
         return None  # srun, say, ends the rest of a run whose first node has failed
     cause = NodeLost(
@@ -56,10 +56,10 @@ def gone(agents: list[Agent]) -> tuple[NodeLost, float] | None:
         node=first.node,
         ranks=first.ranks,
         code=None if first.stopped else first.code,
-        event=first.done,
+        event=first.ended_by,
         had_store=first.meets.get("at", "").startswith(f"node{first.node}:"),
     )
-    by_event = first.done.startswith("kill")
+    by_event = first.ended_by.startswith("kill")
     return cause, first.time - (0 if by_event else HEADSTART)
 
 
@@ -90,7 +90,7 @@ def failed(agents: list[Agent]) -> Cause | None:
     errors = [
         (agent.time, agent.node, error)
         for agent in agents
-        if agent.code and not agent.done and (error := _error(agent))
+        if agent.code and not agent.ended_by and (error := _error(agent))
     ]
     if not errors:
         return None

@@ -24,8 +24,8 @@ class Agent:
     """Its exit code, negative for a signal; None if it has not ended."""
     time: float = 0.0
     """When it ended, in seconds since the epoch."""
-    done: str = ""
-    """What was done to end it; see nodes.py."""
+    ended_by: str = ""
+    """What the lab did to end it: an event, as `kill node 1`; see played/room.py."""
     stderr: str = field(default="", repr=False)
     """What it has written itself."""
     ranks: tuple[int, ...] = ()
@@ -40,12 +40,12 @@ class Agent:
     @property
     def stopped(self) -> bool:
         """Whether an event has asked it to end."""
-        return self.done.startswith("stop")
+        return self.ended_by.startswith("stop")
 
     @property
     def lost(self) -> bool:
         """Whether it has ended although it had neither done its work nor failed."""
-        asked = self.done and not self.done.startswith("kill")
+        asked = self.ended_by and not self.ended_by.startswith("kill")
         killed = self.code is not None and self.code < 0 and not asked
         return killed or self.stopped and bool(self.code)
 
@@ -69,7 +69,9 @@ def read_all(folder: Path) -> list[Agent]:
             node,
             meets,
             came=(home / names.ERR).exists(),
-            **end,
+            code=end["code"],
+            time=end["time"],
+            ended_by=end["done"],
             stderr=stderr,
             ranks=tuple(life.rank for life in here),
             started=min((life.start for life in here), default=0.0),
