@@ -49,9 +49,9 @@ class End:
         another rank has failed.
         """
         if self.blames is Blames.GONE:
-            return (4 if self.traceback else 5), self.time
+            return (2 if self.traceback else 3), self.time
         if self.is_victim:
-            return 3, self.time
+            return 1, self.time
         by = self.cause.code if isinstance(self.cause, Signalled) else 0
         if by == -signal.SIGABRT:
             return 0, self.time + HEADSTART
