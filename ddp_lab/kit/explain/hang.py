@@ -38,8 +38,8 @@ from ddp_lab.kit.record.calls import (
 from ddp_lab.kit.record.rank_log import RankLog
 
 RESTLESS = {"moves", "busy", "unseen", "away"}  # of which nobody knows what comes next
-# Whom the others may be waiting for, first those that will hardly come.
-TOLD_FIRST = ("stopped", "left", "elsewhere", "busy", "moves")
+# The states of whom the others may be waiting for, first of those who will hardly come.
+MISSING = ("stopped", "left", "elsewhere", "busy", "moves")
 AWAY = ("elsewhere", "lingers", "left", "stopped")  # where a rank is that does not come
 SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
 LOCAL = "use_local_synchronization"
@@ -444,7 +444,7 @@ def does(stands: Sequence[Stand]) -> Does:
     if {stand.state for stand in stands} in ({"moves"}, {"left"}):
         return Does(stands=tuple(stands))
     waiting = [stand for stand in stands if stand.state == "waits"]
-    of = [[s for s in stands if s.state == state] for state in TOLD_FIRST]
+    of = [[s for s in stands if s.state == state] for state in MISSING]
     culprits = next(filter(None, of), [])
     first = (culprits or waiting or stands)[0]
     rank = culprits[0].rank if len(culprits) == 1 else None

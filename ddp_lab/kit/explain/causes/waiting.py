@@ -293,7 +293,6 @@ DOES = {
     "busy": "{is} busy at {place}",
     "moves": "{move}",
     "unseen": "cannot be looked at",
-    "unknown": "cannot be looked at",
     "away": "{is} not on this machine",
 }
 
