@@ -365,29 +365,6 @@ except RuntimeError:
         line=HUNG,
     ),
     Fault(
-        "a_task_of_asyncio_fails",
-        """
-import asyncio
-
-async def feed(queue):
-    if odd: raise ValueError("no data")
-    await queue.put(1)
-
-async def work():
-    queue = asyncio.Queue()
-    feeder = asyncio.create_task(feed(queue))
-    await queue.get()
-    await feeder
-
-asyncio.run(work())
-""",
-        ranks=(3,),
-        kind="timeout",
-        symptom="absent",
-        cause="Absent 1: has not come, and .* waits? in barrier",
-        line="asyncio.run(work())",
-    ),
-    Fault(
         "all_are_busy",
         HUNG,
         kind="timeout",
@@ -664,20 +641,6 @@ asyncio.run(work())
         symptom="absent",
         cause="Absent 1: has not come, and rank 0 waits in all_reduce",
         line="if odd: time.sleep",
-    ),
-    Fault(
-        "a_task_of_asyncio_waits",
-        "import asyncio\n"
-        "async def fetch(): await asyncio.sleep(600)\n"
-        "async def train():\n"
-        "    if odd: await fetch()\n"
-        "    dist.all_reduce(tensor)\n"
-        "asyncio.run(train())",
-        ranks=(2,),
-        kind="timeout",
-        symptom="absent",
-        cause="Absent 1: has not come, and rank 0 waits in all_reduce",
-        line="asyncio.run(train())",
     ),
     Fault(
         "meets_elsewhere",
