@@ -166,10 +166,6 @@ def test_replaced_lines_are_looked_up_as_whole_lines():
     }.items():
         with pytest.raises(ProgramError, match=why):
             variation(cell)
-    # A list in a docstring is none.
-    doc = '"""Lists:\n\n- one\n- two\n"""\n\n'
-    text = made(doc + "SIZE = 5\n", other="a/base.py", base=made(BASE).text).text
-    assert "- one\n- two\n" in text
 
 
 def test_below_the_cell_stands_what_is_new_changed_and_gone():

@@ -91,9 +91,9 @@ def _read(text: str) -> Iterator[Any]:
     text = text.casefold().strip().rstrip(".!")
     if text in YES_AND_NO:
         yield YES_AND_NO[text]
-    if found := FROM_TO.fullmatch(text):
-        yield list(range(int(found[1]), int(found[2]) + 1))
-    plain = THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
+    if match := FROM_TO.fullmatch(text):
+        yield list(range(int(match[1]), int(match[2]) + 1))
+    plain = THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     for each in dict.fromkeys((plain, text)):
         yield from _numbers(each)
         with suppress(ValueError, SyntaxError):
@@ -113,12 +113,12 @@ def _numbers(text: str) -> Iterator[float]:
     """Yield the numbers that a text may mean, if it is one."""
     if text in TIMES:
         yield TIMES[text]
-    text = COUNT.sub(lambda found: str(COUNTS.index(found[0])), text)  # "all four"
-    if not (found := NUMBER.fullmatch(text.strip("[](){} "))):
+    text = COUNT.sub(lambda match: str(COUNTS.index(match[0])), text)  # "all four"
+    if not (match := NUMBER.fullmatch(text.strip("[](){} "))):
         return
-    number = float(found["number"]) / float(found["below"] or 1)
+    number = float(match["number"]) / float(match["below"] or 1)
     yield number
-    unit = found["unit"] or ""
+    unit = match["unit"] or ""
     if unit == "%":
         yield number / 100
     if size := re.fullmatch(r"([kmgt])i?b(?:ytes?)?", unit):

@@ -40,8 +40,8 @@ def hint(which: str | int = "") -> None:
         print(f"{name}: {ends}; solution() shows an answer.")
         return
     given[name] = number
-    told = f"{name}, hint {number} of {len(hints)}: {hints[number - 1]}"
-    print(textwrap.fill(told, 88))
+    text = f"{name}, hint {number} of {len(hints)}: {hints[number - 1]}"
+    print(textwrap.fill(text, 88))
 
 
 def solution(exercise: str = "") -> None:
@@ -79,12 +79,12 @@ def functions(text: str, names: list[str]) -> str:
 
     What a reader is just writing may be no valid Python, so it is not parsed.
     """
-    found = []
+    parts = []
     for name in names:
         end = r"(?=^[^\s)]|\Z)"  # the next line that is not indented
         function = re.search(rf"^def {name}\b.*?{end}", text, re.M | re.S)
-        found += [DOCSTRING.sub(r"\1", function[0], 1).rstrip()] if function else []
-    return "\n\n\n".join(found) + "\n"
+        parts += [DOCSTRING.sub(r"\1", function[0], 1).rstrip()] if function else []
+    return "\n\n\n".join(parts) + "\n"
 
 
 def exercises(text: str) -> list[str]:
@@ -102,8 +102,8 @@ def _chosen(exercise: str) -> str:
     shell = get_ipython()
     cells = shell.history_manager.input_hist_raw if shell else []
     asked = str(exercise).removeprefix("ddp_lab/").removesuffix(".py")
-    if found := exercises(f"ddp_lab/{asked}.py" if asked else "\n".join(cells)):
-        return found[-1]
+    if names := exercises(f"ddp_lab/{asked}.py" if asked else "\n".join(cells)):
+        return names[-1]
     if not ANSWERS.is_dir():
         print("The hints and the answers are kept by your course.")
     elif asked:

@@ -107,8 +107,8 @@ def examine(line: str) -> None:
                 raise
             _Screen().finish(failed.run)
 
-    found, _ = examined.examine(words[2:], int(words[1]), steps, start)
-    print(found)
+    page, _ = examined.examine(words[2:], int(words[1]), steps, start)
+    print(page)
 
 
 def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:

@@ -211,8 +211,8 @@ def _further_cell(path: str, ours: Source, read: Read) -> tuple[Source, Source]:
     """
     text = read(path)
     if text is None:
-        said = f"there is no {path}: a cell that begins one has a docstring"
-        raise ProgramError(said)
+        reason = "a cell that begins one has a docstring"
+        raise ProgramError(f"there is no {path}: {reason}")
     theirs = _parts(_lesson(text), path)
     return theirs, _merged(theirs, ours)
 
@@ -222,8 +222,8 @@ def _parts(text: str, path: str) -> Source:
     try:
         return take_apart(text)
     except SyntaxError as error:
-        said = f"{path} is not valid Python then: {error.msg}"
-        raise ProgramError(said) from None
+        reason = f"{path} is not valid Python then: {error.msg}"
+        raise ProgramError(reason) from None
 
 
 def _merged(theirs: Source, ours: Source) -> Source:
@@ -371,15 +371,13 @@ def _changes(lines: Sequence[str]) -> tuple[list[str], list[Replacement]]:
     Raises:
         ProgramError: if a change stands right beside other lines.
     """
-    rest, changes, quoted = list(lines), list[Replacement](), False
+    rest, changes = list(lines), list[Replacement]()
     for filled, group in groupby(enumerate(lines), lambda pair: bool(pair[1].strip())):
         block = list(group)
-        is_change = not quoted and any(line[0] in "+-" for _, line in block if filled)
-        quoted ^= "".join(line for _, line in block).count('"""') % 2 == 1
-        if is_change:
+        if filled and any(line[0] in "+-" for _, line in block):
             if any(line[0] not in "+- " for _, line in block):
-                said = "lines that begin with - and + need blank lines around them"
-                raise ProgramError(f"{said}: {block[0][1]}")
+                reason = "lines that begin with - and + need blank lines around them"
+                raise ProgramError(f"{reason}: {block[0][1]}")
             old = [line[1:] for _, line in block if line[0] in "- "]
             new = [line[1:] for _, line in block if line[0] in "+ "]
             changes.append(Replacement(old, new))
@@ -399,12 +397,12 @@ def _replaced(text: str, changes: Sequence[Replacement], path: str) -> str:
         size = len(change.old)
         starts = [n for n in range(len(lines)) if lines[n : n + size] == change.old]
         if not size:
-            said = "a line with + needs a line beside it that is there"
-            raise ProgramError(f"{said}: {change.new[0]}")
+            reason = "a line with + needs a line beside it that is there"
+            raise ProgramError(f"{reason}: {change.new[0]}")
         if len(starts) != 1:
             old = "\n".join(change.old)
-            said = f"{path} has these lines {len(starts)} times, not once:\n{old}"
-            raise ProgramError(said)
+            reason = f"{path} has these lines {len(starts)} times, not once"
+            raise ProgramError(f"{reason}:\n{old}")
         lines[starts[0] : starts[0] + size] = change.new
     return "\n".join(lines)
 
@@ -432,14 +430,14 @@ def variant(line: str, cell: str) -> None:
     rest, changes = _changes(cell.splitlines())
     left = [each for each in rest if each.strip()]
     if left or not changes:
-        said = "lines with - go, lines with + come, and those beside them stay"
-        raise ProgramError("; not so: ".join([said, *left[:1]]))
+        rule = "lines with - go, lines with + come, and those beside them stay"
+        raise ProgramError("; not so: ".join([rule, *left[:1]]))
     if (text := _read(path)) is None:
         raise ProgramError(f"there is no {path}: run the cell that writes it")
     written.write(copy, _replaced(text, changes, path) + "\n")
-    said = f"The whole program: {copy}"
-    html = f"<small>{escape(said)}</small>"
-    display({"text/plain": said, "text/html": html}, raw=True)
+    text = f"The whole program: {copy}"
+    html = f"<small>{escape(text)}</small>"
+    display({"text/plain": text, "text/html": html}, raw=True)
 
 
 def write(order: Order, cell: str) -> Program:
@@ -457,8 +455,8 @@ def write(order: Order, cell: str) -> Program:
         error.filename, error.lineno = "this cell", (error.lineno or 0) + 1
         if error.end_lineno:
             error.end_lineno += 1
-        said = "".join(traceback.format_exception_only(error))
-        raise ProgramError(f"the cell is not valid Python\n{said}") from None
+        reason = "".join(traceback.format_exception_only(error))
+        raise ProgramError(f"the cell is not valid Python\n{reason}") from None
     written.write(order.path, made.text)
     return made
 
@@ -471,9 +469,9 @@ def _read(path: str) -> str | None:
 
 def _notebook(path: str) -> str:
     """Return the lesson that writes a program, as `notebooks/NAME`; "" if none does."""
-    found = Path("notebooks").glob("[0-9A][0-9]_*.ipynb")
+    lessons = Path("notebooks").glob("[0-9A][0-9]_*.ipynb")
     # The name of a copy is longer.
-    for notebook in sorted(found, key=lambda path: len(path.name)):
+    for notebook in sorted(lessons, key=lambda path: len(path.name)):
         for words in re.findall(
             rf'"%%(?:{NAME}|{PUZZLE}) ([^"\\]*)', notebook.read_text("utf-8")
         ):
@@ -492,15 +490,15 @@ def says(made: Program) -> dict[str, str]:
         parts += [f"{listed(made.changed)} changed"] if made.changed else []
         name = other.name if other.parent == path.parent else other.as_posix()
         gone = f", without {listed(made.gone)}" if made.gone else ""
-        said = f"{'; '.join(parts)}; the rest as in {name}{gone}. The whole program: "
+        text = f"{'; '.join(parts)}; the rest as in {name}{gone}. The whole program: "
     elif made.is_part:
-        said = "A part of "
+        text = "A part of "
     elif end.RULE in made.text:
-        said = "With the end that all programs have: "
+        text = "With the end that all programs have: "
     else:
-        said = "As it stands here: "
+        text = "As it stands here: "
     link = f'<a href="../{escape(made.order.path)}">{escape(made.order.path)}</a>'
     return {
-        "text/plain": said + made.order.path,
-        "text/html": f"<small>{escape(said)}{link}</small>",
+        "text/plain": text + made.order.path,
+        "text/html": f"<small>{escape(text)}{link}</small>",
     }

@@ -18,7 +18,7 @@ from ddp_lab.kit.draw.colors import GREY
 from ddp_lab.kit.draw.traces import Trace, beside, differences
 from ddp_lab.kit.run.result import Run, RunFailed
 
-SAID = 3  # differences that are told in words
+DIFFERENCES = 3  # that are told in words
 STANDSTILL = "Timeout"
 JUDGED = ("AssertionError", STANDSTILL)  # how a frame ends a try: the picture tells
 
@@ -41,10 +41,10 @@ def puzzle(line: str, cell: str) -> None:
 
 def trace(run: Run, fact: str) -> Trace | None:
     """Return what the ranks told of the target or of the reader's lines, if any did."""
-    told = [facts.get(fact, {}) for facts in run.facts]
-    if not any(each.get("calls") or each.get("holds") for each in told):
+    parts = [facts.get(fact, {}) for facts in run.facts]
+    if not any(each.get("calls") or each.get("holds") for each in parts):
         return None
-    return Trace([t.get("calls", []) for t in told], [t.get("holds") for t in told])
+    return Trace([p.get("calls", []) for p in parts], [p.get("holds") for p in parts])
 
 
 def stalled(run: Run, yours: Trace) -> list[str]:
@@ -53,11 +53,11 @@ def stalled(run: Run, yours: Trace) -> list[str]:
         return []  # the picture tells
     if not any(act.name == "send" for act in yours.acts):
         return []
-    told = [facts.get("yours", {}) for facts in run.facts]
-    inside = [rank for rank, each in enumerate(told) if "holds" not in each]
+    facts = [facts.get("yours", {}) for facts in run.facts]
+    inside = [rank for rank, each in enumerate(facts) if "holds" not in each]
     last = [(rank, len(yours.did[rank]) - 1) for rank in inside if yours.did[rank]]
-    said = [yours.each[key].waits for key in last]
-    return [*said, "a message is still under way: wait() for each isend and irecv"]
+    waits = [yours.each[key].waits for key in last]
+    return [*waits, "a message is still under way: wait() for each isend and irecv"]
 
 
 def verdict(
@@ -68,18 +68,18 @@ def verdict(
         return GREY, ["not yet: only the target is shown; hint() helps"]
     if run.failure is None:
         return RIGHT_COLOR, ["✓ as the target"]
-    said = differences(target, yours) if yours else []
+    lines = differences(target, yours) if yours else []
     if yours and run.failure.cause.startswith(STANDSTILL):
-        said = stalled(run, yours) + said
+        lines = stalled(run, yours) + lines
     judged = run.failure.cause.startswith(JUDGED)
-    if not said or not judged:
-        said.insert(0, run.failure.report(traceback=False))
+    if not lines or not judged:
+        lines.insert(0, run.failure.report(traceback=False))
     if not judged and run.failure.kind == "exception" and run.failure.symptom is None:
         inside = [f" in {each}\n" for each in name.split(", ")]
         if not any(each in run.failure.traceback for each in inside):
-            said.insert(0, f"what {name} returned cannot be used:")
-    more = [f"and {len(said) - SAID} more"] if len(said) > SAID else []
-    return screen.FAILED, [f"✗ {each}" for each in said[:SAID]] + more
+            lines.insert(0, f"what {name} returned cannot be used:")
+    more = [f"and {len(lines) - DIFFERENCES} more"] if len(lines) > DIFFERENCES else []
+    return screen.FAILED, [f"✗ {each}" for each in lines[:DIFFERENCES]] + more
 
 
 def shown(run: Run, name: str) -> dict[str, str]:

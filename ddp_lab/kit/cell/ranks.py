@@ -158,8 +158,8 @@ def _last(path: str) -> str:
     try:
         tree = ast.parse(Path(path).read_text(), path)
     except SyntaxError as error:
-        said = "".join(format_exception_only(error))
-        raise ProgramError(f"the cell is no Python:\n{said}") from None
+        reason = "".join(format_exception_only(error))
+        raise ProgramError(f"the cell is no Python:\n{reason}") from None
     if not tree.body:
         raise UsageError("%%ranks: what the ranks do comes below")
     last = tree.body[-1]

@@ -64,7 +64,7 @@ class Source:
     @property
     def text(self) -> str:
         """The parts put together, without a newline at the end."""
-        head = [part for part in (self.docstring, written(self.imports)) if part]
+        head = [part for part in (self.docstring, import_lines(self.imports)) if part]
         text, below_block = "\n\n".join(head), False
         for number, item in enumerate(self.items):
             blank = max(min(item.above, 2), number == 0)
@@ -178,7 +178,7 @@ def joined(theirs: Iterable[Import], ours: Iterable[Import]) -> list[Import]:
     return list({each.key: each for each in (*theirs, *ours)}.values())
 
 
-def written(imports: Iterable[Import]) -> str:
+def import_lines(imports: Iterable[Import]) -> str:
     """Return the lines of `imports`, sorted as isort does."""
     sections: list[list[str]] = [[], [], [], []]
     own = {each for each in imports if not each.name}
@@ -235,8 +235,8 @@ def merge(theirs: Sequence[Item], ours: Sequence[Item]) -> list[Item]:
     for number, item in enumerate(theirs):
         if item.names & mine and item.names - mine:
             kept, both = sorted(item.names - mine), sorted(item.names)
-            said = f"{', '.join(both)} are defined together: define {', '.join(kept)}"
-            raise SourceError(f"{said} as well")
+            reason = f"{', '.join(both)} are defined together"
+            raise SourceError(f"{reason}: define {', '.join(kept)} as well")
         for name in item.names:
             where.setdefault(name, number)
     blocks = {name for i in (*theirs, *ours) if i.is_block for name in i.names}
@@ -261,9 +261,9 @@ def merge(theirs: Sequence[Item], ours: Sequence[Item]) -> list[Item]:
 
 def reached(items: Iterable[Item], from_names: Collection[str]) -> set[str]:
     """Return the names that are used by what `from_names` use, and so on."""
-    items, found, todo = list(items), set[str](), set(from_names)
-    while todo:
-        found |= todo
-        near = {n for item in items if item.names & todo for n in item.uses}
-        todo = near - found
-    return found
+    items, names, new = list(items), set[str](), set(from_names)
+    while new:
+        names |= new
+        used = {n for item in items if item.names & new for n in item.uses}
+        new = used - names
+    return names

@@ -39,8 +39,8 @@ def variant(
     program = Path(program)
     text = program.read_text()
     if (count := text.count(old)) != 1:
-        found = re.finditer(re.escape(old), text)
-        at = [str(text.count("\n", 0, each.start()) + 1) for each in found]
+        places = re.finditer(re.escape(old), text)
+        at = [str(text.count("\n", 0, each.start()) + 1) for each in places]
         where = f": in lines {listed(at)}" if 1 < count < 10 else ""
         raise ValueError(f"{program.name} has {old!r} {count} times, not once{where}")
     copy = copy_of(program, folder)

@@ -26,7 +26,7 @@ OUTSIDE = ", no box: the rank is not in this group"
 def standstill(
     stands: Sequence[Stand],
     calls: Sequence[Sequence[Call]],
-    told: Mapping[int, str],
+    ends: Mapping[int, str],
     places: Mapping[int, str],
 ) -> str:
     """Return HTML with a row for each rank: its last calls, and where it is now.
@@ -38,12 +38,12 @@ def standstill(
     Args:
         stands: by rank; see `ddp_lab.kit.explain.stands`.
         calls: by rank, oldest first; send and recv of gloo are not among them.
-        told: what is known of a rank besides, such as how it has ended.
+        ends: what is known of a rank besides, such as how it has ended.
         places: of each rank where it is, if there are several nodes.
     """
     keys = _last_keys(calls)
     rows = [
-        _row(stand, keys, its_calls, told.get(stand.rank, ""), places.get(stand.rank))
+        _row(stand, keys, its_calls, ends.get(stand.rank, ""), places.get(stand.rank))
         for stand, its_calls in zip(stands, calls, strict=True)
     ]
     outside = any(0 < len(members) < len(stands) for members in keys.values())
@@ -74,7 +74,7 @@ def _row(
     stand: Stand,
     keys: Mapping[Key, tuple[int, ...]],
     calls: Sequence[Call],
-    told: str,
+    end: str,
     place: str | None,
 ) -> str:
     by_key = {call.key: call for call in calls}
@@ -88,7 +88,7 @@ def _row(
         else _call(key, by_key.get(key), stand.rank, several)
         for key, members in keys.items()
     ]
-    cells.append(_now(stand, told))
+    cells.append(_now(stand, end))
     row = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.4em"
     return f'<div style="{row}; margin: 0.5em 0;">{"".join(cells)}</div>'
 
@@ -117,10 +117,10 @@ def _call(key: Key, call: Call | None, rank: int, with_group: bool) -> str:
     return f'<div style="{CELL} {look}; {SMALL};">{what}</div>'
 
 
-def _now(stand: Stand, told: str) -> str:
-    """Return what a rank does now, and its line of the program."""
-    known = told and told != str(stand)
-    text = f"<b>{escape(told if known else stand.now())}</b>"
+def _now(stand: Stand, end: str) -> str:
+    """Return what a rank does now, or how it has ended, and its line of the program."""
+    known = end and end != str(stand)
+    text = f"<b>{escape(end if known else stand.now())}</b>"
     if stand.frame:
         text += f"<br>{escape(stand.frame.short)}"
     if stand.frame and stand.frame.code:

@@ -7,7 +7,7 @@ events as marks.
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Protocol
+from typing import Any
 
 from ddp_lab.kit.draw.colors import GREY, INK, RULE, rank_color, text_on, tint
 from ddp_lab.kit.draw.svg import Svg, text_width
@@ -29,17 +29,6 @@ WELL = ("done", "asked to end", "")
 
 Did = Sequence
 """What a rank did: [label, start, end], both in seconds."""
-
-
-class Lived(Protocol):
-    """What of a run is drawn; see `ddp_lab.kit.run.result.Run`."""
-
-    @property
-    def lives(self) -> list[Life]: ...
-    @property
-    def events(self) -> list[tuple[float, str]]: ...
-    @property
-    def seconds(self) -> float: ...
 
 
 class Scale:
@@ -125,18 +114,22 @@ def _spoken(rows: Sequence[Sequence[Did]], first: float) -> str:
     )
 
 
-def lives(run: Lived) -> Svg:
+def lives(run: Any) -> Svg:
     """Draw when each rank of a run was alive, on which node, and how it ended.
 
     A row is a place: a local rank of a node. A bar is a life, in the color of its
     global rank, which another attempt may give to another place. A cross marks a life
     that ended by failing, or was killed; what happened to the nodes stands above.
+
+    Args:
+        run: a `ddp_lab.kit.run.result.Run`, of which this room knows the lives, the
+            events and the seconds.
     """
     first = min((life.start for life in run.lives), default=0.0)
     times = [life.end or run.seconds for life in run.lives]
     last = max([*times, *(at for at, _ in run.events), first + 0.1])
     rows, bottom = _rows(run)
-    svg = Svg("Who was alive when", _told(run, first), PAGE, bottom + AXIS)
+    svg = Svg("Who was alive when", _spoken_lives(run, first), PAGE, bottom + AXIS)
     scale = Scale(svg, MARGIN + NAMES, first, last)
     scale.draw(bottom, "seconds since the first rank was started", bottom)
     for node, places in groupby(rows, lambda place: place[0]):
@@ -154,7 +147,7 @@ def lives(run: Lived) -> Svg:
     return svg
 
 
-def _rows(run: Lived) -> tuple[dict[tuple[int, int], float], float]:
+def _rows(run: Any) -> tuple[dict[tuple[int, int], float], float]:
     """Return the upper edge of the row of each node and local rank, and the lowest."""
     top = MARGIN + LINE * len(run.events) + 6
     places = sorted({(life.node, life.local_rank) for life in run.lives})
@@ -191,13 +184,13 @@ def _bar(scale: Scale, life: Life, end: float, y: float) -> None:
             svg.line(x - 5, y - 5 * slope, x + 5, y + 5 * slope, width=2.5)
 
 
-def _told(run: Lived, first: float) -> str:
+def _spoken_lives(run: Any, first: float) -> str:
     """Say in words what the picture of lives shows."""
-    told = [
+    words = [
         f"{life.place}: rank {life.rank} of {life.world_size} from "
         f"{life.start - first:.1f} s"
         + (f" to {life.end - first:.1f} s, {life.how}" if life.end else "")
         for life in run.lives
     ]
-    told += [f"after {at - first:.1f} s: {what}" for at, what in run.events]
-    return "; ".join(told) + "."
+    words += [f"after {at - first:.1f} s: {what}" for at, what in run.events]
+    return "; ".join(words) + "."

@@ -35,10 +35,9 @@ class Act(NamedTuple):
     @property
     def waits(self) -> str:
         """Say that no other rank has done its part of it."""
-        way = {"send": " to rank", "recv": " from rank"}.get(self.name)
-        return f"rank {self.rank} waits in {self.name}" + f"{way} {self.peer}" * bool(
-            way
-        )
+        way = {"send": "to", "recv": "from"}.get(self.name)
+        peer = f" {way} rank {self.peer}" if way else ""
+        return f"rank {self.rank} waits in {self.name}{peer}"
 
     def __str__(self) -> str:
         """Say it in words."""
@@ -78,8 +77,8 @@ class Step:
     def width(self) -> float:
         """How much room it needs."""
         inside = max(text_width(act.text, SIZE) for act in self.acts)
-        over = text_width(self.label, SIZE) if self.acts[0].name != "send" else 0
-        over = over or text_width(self.label, SIZE) * (not self.done)
+        has_label = self.acts[0].name != "send" or not self.done
+        over = text_width(self.label, SIZE) if has_label else 0
         return max(LANE, inside + 12, over + 10)
 
 
@@ -144,7 +143,7 @@ class Trace:
 
     def _parts(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """Return by act those that belong together, a send first."""
-        found: dict[tuple, list[tuple[int, int]]] = {}
+        parts: dict[tuple, list[tuple[int, int]]] = {}
         counts: Counter[tuple] = Counter()
         for key, act in sorted(self.each.items(), key=lambda e: e[1].name == "recv"):
             way: tuple = (*key,)  # of what a rank does alone
@@ -154,25 +153,25 @@ class Trace:
             elif act.name.startswith(TOGETHER):
                 way = (act.name,)
             counts[way, act.name, act.rank] += 1
-            found.setdefault((way, counts[way, act.name, act.rank]), []).append(key)
-        return {key: part for part in found.values() for key in part}
+            parts.setdefault((way, counts[way, act.name, act.rank]), []).append(key)
+        return {key: part for part in parts.values() for key in part}
 
 
 def differences(target: Trace, yours: Trace) -> list[str]:
     """Say in words how `yours` is not `target`, or who waits for whom."""
     waits = [step.acts for step in yours.steps if not step.done]
-    if said := [act.waits for acts in waits for act in acts]:
-        return said
-    said = [f"missing: {act}" for act in (target.acts - yours.acts).elements()]
-    said += [f"not in the target: {act}" for act in (yours.acts - target.acts)]
-    for rank, (right, held) in enumerate(zip(target.rows, yours.rows, strict=True)):
-        if right != held:
-            words = [", ".join(row) or "nothing" for row in (held, right)]
-            said.append(f"rank {rank} holds {words[0]}; the target is {words[1]}")
-    if not said:  # the same acts
+    if lines := [act.waits for acts in waits for act in acts]:
+        return lines
+    lines = [f"missing: {act}" for act in (target.acts - yours.acts).elements()]
+    lines += [f"not in the target: {act}" for act in (yours.acts - target.acts)]
+    for rank, (right, row) in enumerate(zip(target.rows, yours.rows, strict=True)):
+        if right != row:
+            words = [", ".join(each) or "nothing" for each in (row, right)]
+            lines.append(f"rank {rank} holds {words[0]}; the target is {words[1]}")
+    if not lines:  # the same acts
         pairs = enumerate(zip(target.did, yours.did, strict=True))
-        said = [f"rank {rank} has another order" for rank, (a, b) in pairs if a != b]
-    return said
+        lines = [f"rank {rank} has another order" for rank, (a, b) in pairs if a != b]
+    return lines
 
 
 def beside(name: str, target: Trace, yours: Trace | None) -> Svg:

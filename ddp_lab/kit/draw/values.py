@@ -14,7 +14,7 @@ CHIP, PAD, GAP = 58, 6, 3  # a rank's name; inside its box; between two cells
 MOST_CELLS = 8
 
 
-def written(value: Any) -> str:
+def short(value: Any) -> str:
     """Write a value short: of a fraction the first four digits that count."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return str(value)
@@ -132,7 +132,7 @@ def spoken(rows: Rows) -> str:
 
 def texts_by_rank(held: Sequence) -> list[list[str]]:
     """Write the values of each rank, the end of a long row cut off."""
-    rows = [[written(value) for value in flat(values)] for values in held]
+    rows = [[short(value) for value in flat(values)] for values in held]
     cut = MOST_CELLS - 1
     return [row if len(row) <= MOST_CELLS else [*row[:cut], "…"] for row in rows]
 
