@@ -4,6 +4,7 @@ An answer is yes, no, or not seen; nothing is guessed. "No" names the first rank
 and line that show it, what it usually means, and the cure.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -99,11 +100,11 @@ def alone(ranks: Facts) -> str:
     """Return why nothing is shared by the ranks; "" if something may be."""
     if len(ranks) == 1:
         return ""
-    if not any(each["group"] or each["others"] for each in ranks):  # others: RPC
+    if not any(each["group"] or each["sends"] for each in ranks):  # RPC sends
         return "joins no process group"
     steps = [s for each in ranks for o in each["optimizers"] for s in o["digests"]]
     shards = any(None in step for step in steps)
-    shares = any(e["models"] or e["averaged"] or e["others"] for e in ranks)
+    shares = any(e["models"] or e["averaged"] or e["sends"] for e in ranks)
     last = {str([o["grads"][-1:] for o in each["optimizers"]]) for each in ranks}
     first = {str([p["batches"][:1] for p in _trained(each)[:1]]) for each in ranks}
     shares = shares or len(last) == 1 < len(first)  # one gradient from many batches
@@ -159,7 +160,7 @@ def _drift(ranks: Facts, number: int) -> tuple[Answer | None, int]:
         if model is None:
             why = _unwrapped(ranks, number, step, n)
         elif not made["hooked"]:
-            meant = any(each["others"] for each in ranks)  # sent by the script
+            meant = any(each["sends"] for each in ranks)  # sent by the script
             why = _cause(own, made, model, step, n, meant)
         if why is None:
             return None, 0
@@ -187,7 +188,7 @@ def _groups(
     wrapped = {n for has in own["within"].values() for n in rest if has[n]}
     kinds = {tuple(map(int, key.split())) for each in ranks for key in each["averaged"]}
     averaged = {n for optimizer, n in kinds if optimizer == number}
-    sent = any(each["others"] for each in ranks)
+    sent = any(each["sends"] for each in ranks)
     if averaged - wrapped or (wrapped and not sent):
         yield members, None, (averaged if sent else rest) - wrapped
 
@@ -356,16 +357,14 @@ def _shared(ranks: Facts) -> Answer | None:
             alike = len({*map(tuple, taken)}) == 1 < len(taken)
             if not alike and any(len({*each}) < len(each) for each in taken):
                 continue  # drawn with replacement
-            count = sum(map(len, taken))
-            twice = len(taken[0]) if alike else count - len(set().union(*taken))
+            count, twice = sum(map(len, taken)), _in_several(taken)
             if twice < len(members):
                 continue  # the sampler's padding
             line, size = loaders[0]["line"], loaders[0]["size"]
             whole = loaders[0]["draws"] == size
             held = [_held(p["batches"]) for p in passes]
             if not (same := _same_data(held)):
-                contents = [{*map(str, each.values())} for each in held]
-                twice = sum(map(len, contents)) - len(set().union(*contents))
+                twice = _in_several([[*map(str, each.values())] for each in held])
                 if twice < len(members):
                     return unseen("by the same index, ranks get other data.", line)
             if whole and not alike and not all(p["whole"] for p in passes):
@@ -377,6 +376,12 @@ def _shared(ranks: Facts) -> Answer | None:
             cure = "Shuffle and split the data with one seed on all ranks."
             return no(mistake, _split_cure(ranks[0]) if same and whole else cure, line)
     return None
+
+
+def _in_several(groups: list[list]) -> int:
+    """Return how many things are in more than one of `groups`."""
+    counts = Counter(each for group in groups for each in {*group})
+    return sum(count > 1 for count in counts.values())
 
 
 def _held(batches: list) -> dict[int, list]:
@@ -471,7 +476,7 @@ def gradients(ranks: Facts) -> Answer:
     """Does each trainable weight get a gradient, and does the optimizer have it?"""
     stepped = [o for o in ranks[0]["optimizers"] if o["digests"]]
     for each in stepped:
-        if each["without"] and len({*each["without"]}) == len({*each["weights"]}):
+        if each["idle"] and len({*each["idle"]}) == len({*each["weights"]}):
             never = f"none of the {len(each['weights'])} weights of this {each['kind']}"
             head = "An optimizer steps weights that nobody trains:"
             cure = "Make the optimizer last, from the model that is trained."
@@ -496,7 +501,7 @@ def gradients(ranks: Facts) -> Answer:
 def _idle(optimizer: dict) -> list[str]:
     """Return the weights that never had a gradient, and are not frozen."""
     frozen = dict(zip(optimizer["weights"], optimizer["frozen"], strict=False))
-    return [name for name in optimizer["without"] if not frozen.get(name)]
+    return [name for name in optimizer["idle"] if not frozen.get(name)]
 
 
 def loads(ranks: Facts) -> Answer:

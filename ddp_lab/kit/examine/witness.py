@@ -6,13 +6,22 @@ The script is not changed, nor is what it computes. What the witness sees it wri
 FOLDER/RANK.json after each optimizer step, so that a rank that is ended has left it:
 
     group      whether a process group was joined, and over which backend
+    spawns     the line that starts processes, in which there is no witness
     models     each DDP: its ranks, its weights and buffers, what its forward was given
     optimizers each with, step by step, a digest of its weights, and what it met
     loaders    each DataLoader: its data, its sampler, and each pass over it
+    backwards  how many times gradients were computed
+    trained    how many batches led to that
     calls      how many of torch.distributed the script has made by itself
+    averaged   lines that all_reduced a gradient, by "optimizer weight"
+    sends      how many of its calls carried weights, messages or other large tensors
+    columns    calls that carried a tensor with gaps in memory, each with its line
+    gathered   the line of a call that took values with a gradient, and gave none back
+    splits     each random_split: its line, and a digest of its parts
     files      each path that this rank wrote to, and from where
     prints     each line of the script that prints, with a digest of what it printed
     loads      state that was loaded, and what of it was not there or not asked for
+    waited     seconds in loaders since the first step, of `training` seconds in all
 
 After STEPS steps of an optimizer the script is left as by sys.exit, if all ranks come
 as far: what would have followed, a checkpoint say, does not.
@@ -155,12 +164,12 @@ class Witness:
             "optimizers": [],
             "loaders": [],
             "backwards": 0,
-            "trained": 0,  # batches that led to one
+            "trained": 0,
             "calls": 0,
             "averaged": {},
-            "others": 0,
+            "sends": 0,
             "columns": [],
-            "gathered": "",  # where a call took what has a gradient, and gave none back
+            "gathered": "",
             "splits": [],
             "files": {},
             "prints": {},
@@ -168,15 +177,13 @@ class Witness:
             "waited": 0.0,
             "training": 0.0,
         }
-        self.numbers: dict[int, int] = {}  # of optimizers, by id
-        self.optimizers: list[Any] = []  # kept, as their ids are
-        self.made_optimizers: list[Any] = []
+        self.optimizers: list[Any] = []  # in the order of their facts
         self.bases: list[Any] = []  # data sets, each known by its place here
         self.models: list[Any] = []
         self.loaders: Any = weakref.WeakKeyDictionary()
         self.inside: dict | None = None  # the DDP whose forward runs
-        self.known: dict[int, str] = {}
-        self.known_at = (-1, -1)
+        self.addresses: dict[int, str] = {}
+        self.addresses_at = (-1, -1)
         self.drawing: list | None = None  # indices, while an iterator is being made
         self.last_pass: dict | None = None  # from which the last batch came
 
@@ -250,7 +257,7 @@ class Witness:
     def optimizer_made(self, original: Any, made: Any, *args: Any, **kw: Any) -> None:
         """An optimizer is made; it may take its first step much later."""
         original(made, *args, **kw)
-        self.made_optimizers.append(made)
+        self._optimizer(made)
 
     def forward(self, original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
         """DDP's forward is called."""
@@ -266,8 +273,6 @@ class Witness:
             given = first_tensor([args, kwargs])
             every = [digest(each) for each in tensors([args, kwargs])]
             facts["inputs"].append(str(every) if any(every) else None)
-            drops = (m for m in ddp.modules() if isinstance(m, torch.nn.Dropout))
-            facts["drops"] |= any(each.p > 0 and each.training for each in drops)
             facts["noise"].append(digest(self._noise(given)))
         self.inside = facts
         try:
@@ -303,15 +308,15 @@ class Witness:
         """An optimizer is about to take a step."""
         if _within(INITIAL):
             return
-        facts = self._known(optimizer)
+        facts = self._optimizer(optimizer)
         weights = _weights(optimizer)
         if len(weights) != len(facts["weights"]):  # add_param_group
             facts["weights"], facts["within"] = self._names(weights), {}
         if not facts["digests"]:
             facts["line"] = place()
         for name, weight in zip(facts["weights"], weights, strict=True):
-            if weight.grad is not None and name in facts["without"]:
-                facts["without"].remove(name)
+            if weight.grad is not None and name in facts["idle"]:
+                facts["idle"].remove(name)
         groups = optimizer.param_groups
         facts["rates"].append([float(group.get("lr") or 0) for group in groups])
         facts["batches"].append(self.facts["trained"])
@@ -330,17 +335,13 @@ class Witness:
         """An optimizer has taken a step."""
         if _within(INITIAL):
             return
-        facts = self._known(optimizer)
+        facts = self._optimizer(optimizer)
         weights = _weights(optimizer)
         self.first_step = self.first_step or time.monotonic()
         self.facts["training"] = time.monotonic() - self.first_step
         facts["digests"].append([digest(weight) for weight in weights])
         facts["frozen"] = [not weight.requires_grad for weight in weights]
-        stepped = {
-            id(p)
-            for o in {*self.made_optimizers, *self.optimizers}
-            for p in _weights(o)
-        }
+        stepped = {id(p) for each in self.optimizers for p in _weights(each)}
         for model, ddp in zip(self.facts["models"], self.models, strict=True):
             model["orphans"] = [
                 name
@@ -353,10 +354,9 @@ class Witness:
             self.leave()
         self.write()
 
-    def _known(self, optimizer: Any) -> dict:
+    def _optimizer(self, optimizer: Any) -> dict:
         """Return the facts of an optimizer, which may be a new one."""
-        if id(optimizer) not in self.numbers:
-            self.numbers[id(optimizer)] = len(self.optimizers)
+        if optimizer not in self.optimizers:
             self.optimizers.append(optimizer)
             weights = _weights(optimizer)
             names = self._names(weights)
@@ -365,7 +365,7 @@ class Witness:
                     "kind": type(optimizer).__name__,
                     "line": "",
                     "weights": names,
-                    "without": [*names],  # that never had a gradient
+                    "idle": [*names],  # that never had a gradient
                     "digests": [],
                     "rates": [],
                     "grads": [],
@@ -375,7 +375,7 @@ class Witness:
                     "frozen": [],
                 }
             )
-        return self.facts["optimizers"][self.numbers[id(optimizer)]]
+        return self.facts["optimizers"][self.optimizers.index(optimizer)]
 
     def _names(self, weights: list) -> list[str]:
         """Return the names that a model gives to an optimizer's weights."""
@@ -393,7 +393,8 @@ class Witness:
 
     def watch_data(self) -> None:
         """See what loaders deliver."""
-        iterator = dataloader._BaseDataLoaderIter
+        iterator: Any = dataloader._BaseDataLoaderIter
+        iterator._witness = None  # of a loader that iterates in a way of its own
         wrap(DataLoader, "__iter__", self.iterated)
         wrap(iterator, "_next_index", self.drawn)
         wrap(iterator, "__next__", self.delivered)
@@ -403,20 +404,19 @@ class Witness:
         """A pass over a loader begins."""
         if loader not in self.loaders:
             self.loaders[loader] = self._loader(loader)
-        facts = self.loaders[loader]
-        fresh: dict = {"batches": [], "trained": 0, "whole": False}
-        fresh["models"] = len(self.models)
+        facts, read = self.loaders[loader]
+        current = {"batches": [], "trained": 0, "whole": False}
+        current["models"] = len(self.models)
+        facts["passes"].append(current)
         indices: list = []
         self.drawing = indices  # an iterator with workers draws as it is made
         iterator = original(loader)
         self.drawing = None
-        iterator._witness_pass, iterator._witness_indices = fresh, indices
-        iterator._witness_map = facts["map"]
-        facts["told"]["passes"].append(fresh)
+        iterator._witness = current, indices, read
         return iterator
 
-    def _loader(self, loader: Any) -> dict:
-        """Return what is known of a loader: what is told, and how indices are read."""
+    def _loader(self, loader: Any) -> tuple[dict, Any]:
+        """Return the facts of a loader, and what reads an index through its subsets."""
         data, chosen = loader.dataset, list[Any]()
         while hasattr(data, "indices") and hasattr(data, "dataset"):  # a Subset
             chosen, data = [*chosen, data.indices], data.dataset
@@ -427,7 +427,7 @@ class Witness:
             plain = type(batches).__name__ == "BatchSampler"
             sampler = batches.sampler if plain else batches
         random = hasattr(sampler, "set_epoch") or "Random" in type(sampler).__name__
-        told = {
+        facts = {
             "line": place(),
             "base": base,
             "size": _length(loader.dataset),
@@ -436,14 +436,14 @@ class Witness:
             "workers": loader.num_workers,
             "passes": [],
         }
-        self.facts["loaders"].append(told)
+        self.facts["loaders"].append(facts)
 
         def read(index: Any) -> Any:
             for indices in chosen:
                 index = int(indices[index])
             return index
 
-        return {"told": told, "map": read}
+        return facts, read
 
     def split(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """A data set is split at random."""
@@ -456,33 +456,31 @@ class Witness:
     def drawn(self, original: Any, iterator: Any) -> Any:
         """The indices of a batch are drawn, perhaps long before it is delivered."""
         index = original(iterator)
-        indices = self.drawing
-        if indices is None:
-            indices = getattr(iterator, "_witness_indices", None)
-        if indices is not None and os.getpid() == self.pid:
-            indices.append(index)
+        if self.drawing is not None:
+            self.drawing.append(index)
+        elif iterator._witness:
+            iterator._witness[1].append(index)
         return index
 
     def delivered(self, original: Any, iterator: Any) -> Any:
         """A batch is delivered."""
-        begun, current = time.monotonic(), getattr(iterator, "_witness_pass", None)
+        if not iterator._witness:
+            return original(iterator)
+        begun, (current, indices, read) = time.monotonic(), iterator._witness
         try:
             data = original(iterator)
         except StopIteration:
-            if current is not None:
-                current["whole"] = True
+            current["whole"] = True
             raise
         if self.first_step:
             self.facts["waited"] += time.monotonic() - begun
-        if current is None:
-            return data
-        drawn = iterator._witness_indices[len(current["batches"]) :][:1]
+        drawn: list[int] = []
         with suppress(TypeError, ValueError, IndexError):  # indices of any kind
-            at = drawn[0] if isinstance(drawn[0], list) else [drawn[0]]
-            drawn = [int(iterator._witness_map(i)) for i in at if i is not None]
+            index = indices[len(current["batches"])]
+            batch = index if isinstance(index, list) else [index]
+            drawn = [int(read(i)) for i in batch if i is not None]
         tensor = first_tensor(data)
         seen = None if tensor is None else digest(tensor)
-        drawn = drawn if all_ints(drawn) else []
         current["batches"].append([drawn, seen, samples(data, len(drawn))])
         self.last_pass = current
         return data
@@ -508,7 +506,7 @@ class Witness:
 
     def may_be_called(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script joins the workers of RPC, which carries what it likes."""
-        self.facts["others"] += 1
+        self.facts["sends"] += 1
         return original(*args, **kwargs)
 
     def spawned(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -537,28 +535,26 @@ class Witness:
         """A call carries a tensor: a column, a gradient, a weight, or another one."""
         if name in ("broadcast", "reduce") and not tensor.is_contiguous():
             self.facts["columns"].append([name, line])
-        weight = self._known_at().get(tensor.data_ptr())
+        weight = self._addresses().get(tensor.data_ptr())
         large = tensor.numel() > METRIC and self.facts["backwards"]
         if weight and name == "all_reduce":
             self.facts["averaged"][weight] = line
         elif weight == "" or large or name in MESSAGES:
-            self.facts["others"] += 1
+            self.facts["sends"] += 1
 
-    def _known_at(self) -> dict[int, str]:
+    def _addresses(self) -> dict[int, str]:
         """Return what lies at an address: "0 3", the gradient of weight 3 of optimizer
         0; "", a weight itself.
         """
-        now = self.facts["backwards"], len(self.made_optimizers)
-        if self.known_at != now:
-            self.known_at, self.known = now, {}
-            for optimizer in self.made_optimizers:
-                self._known(optimizer)
+        now = self.facts["backwards"], len(self.optimizers)
+        if self.addresses_at != now:
+            self.addresses_at, self.addresses = now, {}
             for number, optimizer in enumerate(self.optimizers):
                 for n, weight in enumerate(_weights(optimizer)):
-                    self.known[weight.data_ptr()] = ""
+                    self.addresses[weight.data_ptr()] = ""
                     if weight.grad is not None:
-                        self.known[weight.grad.data_ptr()] = f"{number} {n}"
-        return self.known
+                        self.addresses[weight.grad.data_ptr()] = f"{number} {n}"
+        return self.addresses
 
     def watch_files(self) -> None:
         """See which files are written, and what is printed."""
@@ -579,18 +575,18 @@ class Witness:
             path, mode, flags = args
             wants = isinstance(mode, str) and set(mode) & set("wax+")
             writes = wants or (mode is None and flags & (os.O_WRONLY | os.O_RDWR))
-            if writes and isinstance(path, str | os.PathLike):
+            if writes:
                 self._wrote(path)
         elif event == "os.rename":
             self._wrote(args[1])
 
     def saved(self, original: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         """torch.save, which opens its file in C++."""
-        if isinstance(f, str | os.PathLike):
-            self._wrote(f)
+        self._wrote(f)
         return original(obj, f, *args, **kwargs)
 
     def _wrote(self, path: Any) -> None:
+        """Keep a path, and which line of the script has written to it."""
         if os.getpid() != self.pid or not isinstance(path, str | os.PathLike):
             return
         name = os.path.abspath(os.fspath(path))
@@ -627,11 +623,6 @@ class Witness:
             if left:
                 self.facts["loads"].append({"left": left, "line": place()})
         return result
-
-
-def all_ints(values: Any) -> bool:
-    """Return whether these are indices of samples."""
-    return isinstance(values, list) and all(isinstance(each, int) for each in values)
 
 
 def _within(module: str) -> bool:
