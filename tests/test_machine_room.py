@@ -131,20 +131,20 @@ def test_where_a_node_looks_for_the_others(command, at, backend):
 
 def test_words_are_heard_in_whatever_pieces_they_come(left, monkeypatch):
     monkeypatch.setenv(LOOPBACK, "1")
-    made = asdict(plan.make(options("--nnodes 2"), ["a.py"])) | {"python": ["python"]}
-    left.write("plan.json", made)
+    plans = asdict(plan.make(options("--nnodes 2"), ["a.py"])) | {"python": ["python"]}
+    left.write("plan.json", plans)
     room = Room(left.folder, "0" * 32)
     left.life(1, 0, 1, 1.0)
-    (life,) = room._lives(1)
+    (life,) = room._lives()
+    speakers = [
+        events.parse(f'rank {rank} says "step 7": kill node 0') for rank in (1, 0)
+    ]
     heard = []
     for words in ("", "a step", " 6\nb st", "ep", " 7\n", "more\n"):
         with open(life / "stdout.log", "a") as file:
             file.write(words)
-        before = room.heard.get(life, 0)
-        heard.append(room._says(life, "step 7"))
-    assert heard == [False, False, False, False, True, True]  # until the next event
-    assert before > len("a step 6\n")  # what has been heard is not read again
-    assert not room._lives(0)
+        heard.append([room._says(life, event) for event in speakers])
+    assert heard == [[False, False]] * 4 + [[True, False]] * 2  # until the next event
 
 
 def test_a_sentence_says_when_and_what():
@@ -217,7 +217,7 @@ class Left:
             self.write(f"node_{node}/err", "")
 
     def life(self, node, local, rank, start, end=None, code=0, size=2, asked=False):
-        where = {"rank": rank, "local_rank": local, "world_size": size, "restart": 0}
+        where = {"rank": rank, "local_rank": local, "world_size": size}
         folder = f"node_{node}/lives/{start:.6f}_{local}"
         self.write(f"{folder}/where.json", where | {"node": node, "start": start})
         self.write(f"{folder}/stdout.log", f"[rank {rank}] at {start}\n")
@@ -510,7 +510,7 @@ def test_ranks_of_one_real_node_are_told_with_their_number_among_all(left):
     for local, code in enumerate((-15, 3)):
         where = {"rank": 2 + local, "local_rank": local, "world_size": 4, "node": 0}
         home = f"none_x/attempt_0/{local}"
-        left.write(f"{home}/where.json", where | {"restart": 0, "start": 1.0})
+        left.write(f"{home}/where.json", where | {"start": 1.0})
         exit = {"code": code, "time": 2.0, "asked": 1.9 if code < 0 else False}
         left.write(f"{home}/exit.json", exit)
         left.write(f"{home}/stdout.log", "")

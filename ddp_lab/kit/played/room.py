@@ -80,10 +80,8 @@ class Room:
         self.events = events.parse_all(self.plan["events"], len(self.plan["typed"]))
         self.since = time.time()
         """When the last event was, or the start."""
-        self.heard: dict[Path, int] = {}
-        """How much of what each life has said we have read, or need not."""
-        self.ranks: dict[Path, int] = {}
-        """Whose lives they are."""
+        self.printed: dict[Path, int] = {}
+        """How many bytes each life had printed by then."""
         self.network, why = self._network()
         self._leave_word(why)
         self.port = "" if self.network else str(free_port())
@@ -212,7 +210,6 @@ class Room:
             file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
         env = os.environ | self.plan["env"] | NO_GPU | {proxy.NODE: str(node.number)}
-        signal.set_wakeup_fd(-1)
         mark_node(self.mark, node.number)
         if self.network:
             self.network.enter(node.number)
@@ -260,61 +257,41 @@ class Room:
             return
         event = self.events.pop(0)
         self.since = time.time()
-        self.heard = {life: _size(life / names.STDOUT) for life in self._all_lives()}
+        self.printed = {life: _size(life / names.STDOUT) for life in self._lives()}
         with open(self.folder / names.EVENTS, "a") as file:
             word = {"time": self.since, "what": event.text}
             file.write(json.dumps(word) + "\n")
         node = self.nodes[event.node]
-        if event.verb in events.ON_A_LINK:
-            self._change_link(event)
-            return
         if event.verb == "kill":
             self.kill(node)
         elif event.verb == "stop":
             self.ask(node, event.text)
-        else:
+        elif event.verb == "start":
             self.start(node)
-
-    def _change_link(self, event: events.Event) -> None:
-        assert self.network
-        if event.verb == "cut":
-            self.network.cut(event.node)
-        else:
-            self.network.mend(event.node)
+        elif self.network:  # without one, these events have been left out
+            change = self.network.cut if event.verb == "cut" else self.network.mend
+            change(node.number)
 
     def _is_due(self, event: events.Event) -> bool:
         if event.speaker is None:
             return time.time() >= self.since + event.seconds
-        return any(self._says(life, event.says) for life in self._lives(event.speaker))
+        return any(self._says(life, event) for life in self._lives())
 
-    def _lives(self, rank: int) -> list[Path]:
-        """Return the folders of a rank's lives, oldest first, of all nodes."""
-        lives = self._all_lives()
-        for life in lives:
-            if life not in self.ranks and (where := read_json(life / names.WHERE)):
-                self.ranks[life] = where["rank"]
-        return [life for life in lives if self.ranks.get(life) == rank]
+    def _lives(self) -> list[Path]:
+        """Return the folders of all lives of ranks, on all nodes."""
+        return [*self.folder.glob(f"{names.node('*')}/{names.LIVES}/*")]
 
-    def _all_lives(self) -> list[Path]:
-        return sorted(
-            self.folder.glob(f"{names.node('*')}/{names.LIVES}/*"),
-            key=lambda path: path.name,
-        )
-
-    def _says(self, life: Path, text: str) -> bool:
-        """Tell whether a life has said `text` since the last event."""
-        heard, words = self.heard.get(life, 0), text.encode()
+    def _says(self, life: Path, event: events.Event) -> bool:
+        """Tell whether a life is the rank's that has to say something, and says it."""
+        where = read_json(life / names.WHERE)
+        if not where or where["rank"] != event.speaker:
+            return False
         try:
             with open(life / names.STDOUT, "rb") as file:
-                file.seek(heard)
-                new = file.read()
+                file.seek(self.printed.get(life, 0))
+                return event.says.encode() in file.read()
         except OSError:
             return False  # a rank has removed it
-        if words in new:
-            return True
-        # Its end, in which they may begin, is read again.
-        self.heard[life] = heard + max(0, len(new) - len(words) + 1)
-        return False
 
 
 def mark_node(mark: str, node: int) -> None:

@@ -50,7 +50,6 @@ WHERE = {
     "rank": "RANK",
     "local_rank": "LOCAL_RANK",
     "world_size": "WORLD_SIZE",
-    "restart": "TORCHELASTIC_RESTART_COUNT",
 }
 SIGTERM_DELAY = 1.0  # seconds between torchrun's SIGTERM and ours
 
