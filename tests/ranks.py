@@ -24,7 +24,7 @@ from ddp_lab.kit.explain.causes.ended import Stopped
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.find import find_failure
 from ddp_lab.kit.record.logs import TorchrunLog
-from ddp_lab.kit.run import fork_server, probe
+from ddp_lab.kit.run import probe
 from ddp_lab.kit.run.cold import why_cold
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.limits import Limits
@@ -147,10 +147,8 @@ def launch(
         timeout: seconds without a sign of life, after which they are killed.
         expect_failure: return a run that fails, and raise if it succeeds.
     """
-    text = program.read_text()
     words = [str(program), *shlex.split(arguments)]
-    # Of these no fork is made.
-    if fork_server.sets_environment(text) or why_cold(program):
+    if why_cold(program):  # of these no fork is made
         return torchrun(
             ["--nproc-per-node", str(ranks), *words],
             timeout=timeout,

@@ -658,6 +658,7 @@ print(dist.get_debug_level())
 def test_a_program_that_sets_variables_for_torch_is_started_the_plain_way(program):
     run = torchrun(f"--nproc-per-node 1 {program(SETS_FIRST, head='')}")
     assert run.lines == [["DebugLevel.DETAIL"]]
+    assert "sets variables before it imports torch" in run.notes[0]
 
 
 def test_a_changed_variable_or_file_starts_the_warm_process_anew(

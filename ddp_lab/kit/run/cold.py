@@ -1,8 +1,9 @@
 """Tell which programs a fork would run otherwise than a shell; they start cold.
 
 A fork has what its parent has imported, and hashes and allocates as the parent does. So
-all ranks go through a set in one order, which in a shell differs from rank to rank; and
-a file beside the program that is named like an imported module is not found.
+all ranks go through a set in one order, which in a shell differs from rank to rank; a
+file beside the program that is named like an imported module is not found; and torch
+does not read variables that are set before it is imported.
 """
 
 import ast
@@ -12,6 +13,10 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
+IMPORTS_TORCH = re.compile(r"^\s*(?:import|from) torch", re.M)
+SETS_VARIABLES = re.compile(
+    r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
+)
 SETS = ("set", "frozenset")
 # What takes its argument apart, in order.
 IN_ORDER = ("list", "tuple", "enumerate", "zip", "map", "filter", "iter", "dict")
@@ -26,6 +31,8 @@ def why_cold(program: Path) -> str:
     try:
         for name in sorted(hiding(program.parent)):
             return f"{name}, beside the program, is named like a module of Python"
+        if sets_variables(program.read_text(errors="replace")):
+            return f"{program.name} sets variables before it imports torch"
         nodes = nodes_of(program)
         for path in (program, *imported(nodes, program.parent)):
             if line := line_of_set_order(nodes if path == program else nodes_of(path)):
@@ -33,6 +40,11 @@ def why_cold(program: Path) -> str:
     except (OSError, SyntaxError, ValueError):
         pass  # which the program itself will say
     return ""
+
+
+def sets_variables(text: str) -> bool:
+    """Tell whether a program with this text sets variables before it imports torch."""
+    return bool(SETS_VARIABLES.search(IMPORTS_TORCH.split(text, maxsplit=1)[0]))
 
 
 def nodes_of(program: Path) -> list[ast.AST]:

@@ -18,7 +18,6 @@ import io
 import json
 import os
 import random
-import re
 import resource
 import select
 import shutil
@@ -36,8 +35,6 @@ if __name__ != "__main__":  # see the last lines
 AGENT = ["-m", "torch.distributed.run"]
 GPU_TRIAL = 30  # seconds that a fork has to try whether it can use the GPU
 MARK = "DDP_LAB_RUN="  # the mark of a run in its environment: see guard.py
-# Python code that sets a variable of the environment.
-SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 LIMITS = [
@@ -141,8 +138,7 @@ class Server:
     def accept(self) -> None:
         """Fork the program that a new client asks for.
 
-        The fork tells the client its pid, as both of them see it. Or the client is told
-        0 if it has to start the program itself.
+        The fork tells the client its pid, as both of them see it.
         """
         connection, _ = self.listener.accept()
         request = _receive(connection)
@@ -150,15 +146,11 @@ class Server:
             connection.close()
             return
         self.marks |= {v[len(MARK) :] for v in request.variables if v.startswith(MARK)}
-        pid = 0 if _sets_environment(request) else self._fork(request, connection)
+        pid = self._fork(request, connection)
         for stream in request.streams:
             os.close(stream)
-        if pid:
-            self.programs[connection] = pid
-            self.note_start(request, pid)
-        else:
-            _tell(connection, 0)
-            connection.close()
+        self.programs[connection] = pid
+        self.note_start(request, pid)
 
     def _fork(self, request: "Request", client: socket.socket) -> int:
         server, pid = os.getpid(), os.fork()
@@ -274,25 +266,6 @@ def _receive(connection: socket.socket) -> Request | None:
     for stream in streams:
         os.close(stream)
     return None
-
-
-def _sets_environment(request: Request) -> bool:
-    """Tell whether a script sets variables before it imports torch.
-
-    torch may read them when it is loaded, and in a fork it is loaded already.
-    """
-    script, *_ = [word for word in request.argv if word != "-u"] or [""]
-    try:
-        text = Path(request.folder, script).read_text(errors="replace")
-    except OSError:
-        return False  # a module, or no such file
-    return sets_environment(text)
-
-
-def sets_environment(text: str) -> bool:
-    """Tell whether a program with this text sets variables before it imports torch."""
-    head = re.split(r"^\s*(?:import|from) torch", text, maxsplit=1, flags=re.M)[0]
-    return bool(re.search(SETS, head))
 
 
 def die_with(server: int) -> None:

@@ -2,8 +2,8 @@
 
     python -IS proxy.py SOCKET ARGUMENTS...
 
-The fork server at SOCKET forks the program (see fork_server.py). With `-` for a SOCKET,
-or if the fork server says so, it is started the plain way. It gets our arguments,
+The fork server at SOCKET forks the program (see fork_server.py). With `-` for a SOCKET
+it is started the plain way. It gets our arguments,
 environment, folder and standard streams; we pass signals on to it and end as it ends.
 If we are killed, the closed connection tells the fork server to kill it.
 
@@ -160,11 +160,7 @@ def ask(path: str, argv: list[str]) -> Iterator[int]:
     connection.sendmsg([len(data).to_bytes(8, "big")], rights)
     connection.sendall(data)
     reply = os.fdopen(connection.detach(), "r")
-    pid = int(reply.readline())
-    if pid == 0:  # a fork is not what this program needs
-        yield from spawn(argv)
-        return
-    yield pid
+    yield int(reply.readline())
     status = reply.readline()
     if not status:
         sys.exit("the fork server is gone, and this program with it")
