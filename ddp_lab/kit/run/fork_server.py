@@ -15,7 +15,6 @@ cold: see cold.py.
 
 import faulthandler
 import io
-import json
 import os
 import random
 import resource
@@ -58,7 +57,7 @@ def main(path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # or it would take a while to end
     server = Server(path, rank.run, namespaces.enter_like)
-    _say_ready(path.with_name("ready"))
+    path.with_name("ready").touch()
     server.serve()
     guard.end_all(*server.marks, grace=0)  # whatever the forks have started, and left
     shutil.rmtree(path.parent, ignore_errors=True)
@@ -209,18 +208,6 @@ def _tell(client: socket.socket, number: int) -> None:
         client.sendall(f"{number}\n".encode())
     except OSError:
         pass  # the client is gone, which `serve` is going to see
-
-
-def _say_ready(path: Path) -> None:
-    """Write to `path` which files were imported, and of what time they are."""
-    files = {}
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
-        if name and os.path.exists(name):
-            files[name] = os.stat(name).st_mtime_ns
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(files))
-    part.replace(path)
 
 
 def _kill(pid: int) -> None:

@@ -7,8 +7,8 @@ its workers with $PYTHON_EXEC, a documented hook, which here names a small clien
 fork server (proxy.py).
 
 `WARM` is this process's fork server. It dies with the process that started it, a kernel
-or `make lab`, and is started anew when a variable that torch reads, or a file that the
-server has imported, has changed.
+or `make lab`, and is started anew when a variable that torch reads has changed. After
+an update of torch, or of the kit, restart the kernel.
 """
 
 import atexit
@@ -69,12 +69,11 @@ class Warm:
         if not wanted():
             return
         settings = settings_in(env)
-        if self.folder and settings == self.settings and not _outdated(self.folder):
+        if self.folder and self.folder.exists() and settings == self.settings:
             return
         self.stop()
         self.folder, self.settings, self.trouble = _lent(settings), settings, ""
-        if self.folder is None or _outdated(self.folder):
-            self.folder = self._start(env, settings)
+        self.folder = self.folder or self._start(env, settings)
 
     def _start(self, env: dict[str, str], settings: dict[str, str]) -> Path:
         """Start a server of our own; return its folder."""
@@ -185,16 +184,6 @@ def wanted() -> bool:
     """Tell whether there shall be a warm start: see `make lab COLD=1`."""
     # Elsewhere than on Linux a fork is not known to be safe.
     return sys.platform == "linux" and not os.environ.get("DDP_LAB_COLD")
-
-
-def _outdated(folder: Path) -> bool:
-    """Tell whether a file that the server in `folder` has imported has changed."""
-    try:
-        files = json.loads((folder / "ready").read_text())
-        return any(os.stat(path).st_mtime_ns != at for path, at in files.items())
-    except FileNotFoundError as missing:
-        starts = missing.filename == str(folder / "ready")
-        return not (starts and folder.exists())
 
 
 def _lent(settings: dict[str, str]) -> Path | None:
