@@ -226,7 +226,7 @@ def test_what_has_ended_a_run(said, code, ends, lost, tmp_path, monkeypatch):
         step.names.write(home / "exit.json", {"code": exit_code, "done": done})
     run = step.SlurmStep([], [])
     run._folder = tmp_path
-    assert run.lost(code) == lost
+    assert run.ended_by(code) == lost
 
 
 @pytest.mark.parametrize("nodes, ends", [("2", "1"), ("1:2", "0")])

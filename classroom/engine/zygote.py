@@ -161,7 +161,7 @@ class _Given(warm.Warm):
     def python(self, env: dict[str, str], tell: object = None) -> str:
         return warm.write_python(SERVER, str(SERVER / "socket"))
 
-    def lost(self, python: str) -> str:
+    def ended_by(self, python: str) -> str:
         return ""
 
 

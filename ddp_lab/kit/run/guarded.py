@@ -53,7 +53,7 @@ class Guarded:
         """Tell whether the guard is there: it ends when the whole run has ended."""
         return self.process.poll() is None
 
-    def lost(self) -> str:
+    def ended_by(self) -> str:
         """Return the signal that has ended the guard in the midst of its run, or ""."""
         end = self.process.poll()
         if end is None or self._listen():

@@ -94,9 +94,9 @@ class Here(Place):
         """Look at torchrun's ranks."""
         probe.look_at_ranks(self.folder)
 
-    def lost(self, code: int) -> Sequence[str]:
+    def ended_by(self, code: int) -> Sequence[str]:
         """Tell of the fork server, and of what the guard has started."""
-        if self.python and (by := self.server.lost(self.python)):
+        if self.python and (by := self.server.ended_by(self.python)):
             return "warm", by
         return (self.starter, signal_name(-code)) if code < 0 and self.starter else ()
 

@@ -105,8 +105,8 @@ class LiveRun:
                 code = child.end()
                 self.ended = self.ended or child.since
                 self.place.end(stopped=bool(self.stopped) or code < 0)
-        if code and not self.stopped and (lost := self.place.lost(code)):
-            self._stop(*lost)  # something else has ended what the ranks depend on
+        if code and not self.stopped and (by := self.place.ended_by(code)):
+            self._stop(*by)  # something else has ended what the ranks depend on
         return self._result(code)
 
     def _wait(self, child: Guarded, watch: Watch | None) -> None:
@@ -126,8 +126,8 @@ class LiveRun:
                 watch(self._result())
             while child.runs() and time.monotonic() < now + 0.2:
                 time.sleep(0.01)
-        if ended_by := child.lost():
-            self._stop("guard", ended_by)
+        if by := child.ended_by():
+            self._stop("guard", by)
 
     def _watched(self, watchdog: Watchdog, signs: Signs) -> float | None:
         """Tell the watchdog what the run does; return what `Watchdog.see` does."""

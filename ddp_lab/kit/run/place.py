@@ -76,7 +76,7 @@ class Place(ABC):
         """
 
     @abstractmethod
-    def lost(self, code: int) -> Sequence[str]:
+    def ended_by(self, code: int) -> Sequence[str]:
         """Return what from outside has ended the run: a key of `STOPPED`, and by what.
 
         It is empty if nothing has.

@@ -124,7 +124,7 @@ class Warm:
             time.sleep(0.01)
         return ""
 
-    def lost(self, python: str) -> str:
+    def ended_by(self, python: str) -> str:
         """Return who has ended the server behind `python`: "" if it still serves."""
         folder = Path(python).parent
         if self.process and folder == self.folder:

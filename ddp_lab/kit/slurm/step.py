@@ -181,7 +181,7 @@ class SlurmStep(Place):
         lines = ask("squeue", *words).splitlines()
         return [line.split()[0] for line in lines if line.endswith(self.name)]
 
-    def lost(self, code: int) -> Sequence[str]:
+    def ended_by(self, code: int) -> Sequence[str]:
         """Tell of SLURM, and of srun."""
         ends = [read_json(home / names.EXIT) for home in node_folders(self.folder)]
         if any(end and end["code"] and not end["done"] for end in ends):
