@@ -110,6 +110,7 @@ PLANTED = {
 }
 
 
+@FULL
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_what_fails_on_a_gpu_fails_here(mistake, variant, monkeypatch, tmp_path):
     path = Path(variant(HELLO, *PLANTED[mistake]))
@@ -122,6 +123,7 @@ def test_what_fails_on_a_gpu_fails_here(mistake, variant, monkeypatch, tmp_path)
 SYNCHRONIZED = "dist.all_reduce(total)\n    torch.accelerator.synchronize()"
 
 
+@FULL
 def test_time_is_told_right_after_synchronizing(variant, monkeypatch, tmp_path):
     old, new = PLANTED["time without synchronizing"]
     path = variant(HELLO, old, new.replace(old, SYNCHRONIZED))

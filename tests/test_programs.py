@@ -20,7 +20,6 @@ from conftest import (
     smaller,
 )
 from ranks import launch
-from test_planted_mistakes import ALONE as PLANTED_ALONE
 
 from ddp_lab.data import prepare
 from ddp_lab.kit import python, torchrun
@@ -39,9 +38,7 @@ PROCESSES = pytest.mark.processes
 def cases():
     """Return programs with numbers of ranks, marked by where they run."""
     for path in HEALTHY:
-        seen = not name_of(path).startswith(PLANTED_ALONE)
-        marks = {2: [pytest.mark.check, pytest.mark.repeats], 4: [FULL]}
-        marks[3] = [FULL] if seen else []
+        marks = {2: [pytest.mark.check, pytest.mark.repeats], 3: [FULL], 4: [FULL]}
         for ranks, more in marks.items():
             marked = [PROCESSES, *more]
             yield pytest.param(path, ranks, marks=marked, id=f"{name_of(path)}-{ranks}")
