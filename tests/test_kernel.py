@@ -252,10 +252,10 @@ SENDING = ("", 4, "sends")  # the fork server's death would do
     "end, what",
     [
         (restart, SENDING),
-        (restart_now, STUBBORN),
-        (kill, SENDING),
+        pytest.param(restart_now, STUBBORN, marks=FULL),
+        pytest.param(kill, SENDING, marks=FULL),
         (kill, STUBBORN),
-        (shut_down, STUBBORN),
+        pytest.param(shut_down, STUBBORN, marks=FULL),
     ],
 )
 def test_no_run_outlives_its_kernel(lab, programs, rests, end, what):
@@ -417,7 +417,10 @@ for part in range(2):
 LAST = '\nprint(f"\\n[rank {rank}] the last line", flush=True)\n'
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "one line of 50 MB" else FULL) for n in FLOODS],
+)
 def test_a_flood_of_output_does_not_drown_the_notebook(lab, programs, rests, name):
     path = programs("import json" + RANK + FLOODS[name] + LAST)
     cell = lab.cell(f"%torchrun --nproc-per-node 1 {path}").end(60)
@@ -445,6 +448,7 @@ def test_hints_and_an_answer_are_there_without_an_import(lab, monkeypatch):
     assert not cell.error and "nothing here can reply" in cell.text
 
 
+@FULL
 def test_a_flood_in_an_exception_does_not_drown_it_either(lab, programs):
     path = programs('print("begun", flush=True)\nraise ValueError("x" * 50_000_000)\n')
     cell = lab.cell(f"%torchrun --nproc-per-node 1 {path}").end(60)
