@@ -134,7 +134,7 @@ def test_a_raising_rank_is_named_with_its_line(program):
     assert caught.value._render_traceback_()[0].startswith("RunFailed: rank 1")
 
 
-@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=FULL)])
 def test_the_victim_is_not_taken_for_the_cause(program, cold, tmp_path, monkeypatch):
     let_torchrun_be_a_fork(monkeypatch)
     path = program(f"""
