@@ -115,10 +115,10 @@ NEEDED = re.compile(rf"^pytestmark = (\[\s*)?pytest\.mark\.({'|'.join(NEEDS)})\b
 
 LONG = (
     "test_accelerator.py",
+    "test_book.py",
     "test_exercises.py",
+    "test_launch.py",
     "test_planted_mistakes.py",
-    "test_programs.py",
-    "test_ring.py",
     "test_slurm.py",
     "test_solutions.py",
 )
