@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from course import RING, UNSAFE, box, changed, solution, verdict
+from course import RING, UNSAFE, box, changed, solution, some, verdict
 
 from classroom.engine import judge, rig, runner
 from classroom.engine.assignment import Criterion
@@ -155,15 +155,15 @@ def test_the_verdict_is_the_same_beside_a_crowd(name):
         assert str(try_case(judged, "right", CASE)).startswith(expected)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "@torch.compile\ndef f(): pass",
-        "from torch import compile\ncompile(print)",
-        "@torch.compile(dynamic=True)\ndef f(): pass",
-        "torch.nn.Linear(2, 2).compile()",
-    ],
+COMPILES = (
+    "@torch.compile\ndef f(): pass",
+    "from torch import compile\ncompile(print)",
+    "@torch.compile(dynamic=True)\ndef f(): pass",
+    "torch.nn.Linear(2, 2).compile()",
 )
+
+
+@pytest.mark.parametrize("line", some(COMPILES, COMPILES[0]))
 def test_what_compiles_is_left_as_it_is(line):
     answer = changed("ring", ("def bounds", f"{line}\n\n\ndef bounds"))
     found = verdict("ring", answer, "right", [CASE])
