@@ -251,6 +251,22 @@ def test_a_run_of_the_lab_and_a_job_of_anybody_are_explained_alike(kind, stacks)
     assert not victim, "somebody else has not sent"
 
 
+@pytest.mark.parametrize(
+    "code, waits",
+    [
+        ("time.sleep(600); handle.wait()", False),
+        ("s.wait(['ready'])", False),  # a store's
+        ("s.wait(); r.wait()", True),
+    ],
+)
+def test_what_may_be_no_handle_is_not_said_to_be_waited_for(code, waits):
+    stacks = [on_work(30), stack(31, "barrier")]
+    vars(stacks[0][0])["code"] = code
+    job = judge(standing(*stacks), 2, 8)
+    assert type(job.why) is (Apart if waits else Absent)
+    assert (job.rank, job.line) == ((None, 30) if waits else (0, 30))
+
+
 @pytest.mark.parametrize("share, rank", [(0.0, None), (0.99, 0)])
 def test_who_is_idle_in_a_backward_may_wait_for_gradients(share, rank):
     engine = Frame(f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward")

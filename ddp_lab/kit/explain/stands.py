@@ -49,7 +49,7 @@ CHECKPOINT = "torch/distributed/checkpoint/"  # where a rank writes and reads as
 FUNCTIONAL = "torch/distributed/_functional_collectives.py"  # as of DTensor
 GROUP = "ProcessGroup at 0x"  # what py-spy shows of one
 WAIT = re.compile(r"\b(\w+)\.wait\(")
-OTHER_WAIT = re.compile(r"\b(os|store\w*)\.wait\(")
+OTHER_WAIT = re.compile(r"\b(os|store\w*)\.wait\(|\.wait\(\[")
 TORCH = str(Path("/torch/"))
 
 
@@ -200,11 +200,13 @@ def _waits_for_work(log: RankLog) -> bool:
     """Tell whether a rank waits for what an asynchronous call has returned.
 
     `w.wait()` is C++, so the stack ends at the program's line, which may have another
-    call, or a `wait` of something else: `os.wait()`, or of a store.
+    statement, or a `wait` of something else: `os.wait()`, or of a store for its keys.
     """
     frame, innermost = own(log.stack), log.stack[0] if log.stack else None
-    if not frame or not innermost or ".wait(" not in frame.code:
+    if not frame or not innermost:
         return False
+    if not all(".wait(" in part for part in frame.code.split(";")):
+        return False  # or it may be in another statement of the line
     if not innermost.own:
         return TORCH in innermost.file
     name = WAIT.search(frame.code)
