@@ -9,7 +9,7 @@ import pytest
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.symptoms import Symptom, find
-from ddp_lab.kit.record.torch_words import TABLE
+from ddp_lab.kit.record.torch_words import TABLE, TORCH
 from tools import troubleshooting
 
 # Messages as PyTorch, gloo, NCCL and the system write them.
@@ -148,7 +148,7 @@ def test_every_row_has_a_message():
 def test_torch_still_says_so():
     """A release that words it otherwise needs a row of its own."""
     torch = pytest.importorskip("torch")
-    missing = {row.pattern: _literal(row.pattern) for row in TABLE if row.is_torchs}
+    missing = {row.pattern: _literal(row.pattern) for row in TABLE if row.of == TORCH}
     for path in Path(torch.__file__).parent.rglob("*"):
         if path.suffix in (".py", ".so") and path.stat().st_size:
             with open(path, "rb") as file:

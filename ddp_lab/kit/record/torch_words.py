@@ -38,11 +38,6 @@ class Words:
     of: str = TORCH
     """Whose they are, and in which release they were seen; `read` were not."""
 
-    @property
-    def is_torchs(self) -> bool:
-        """Whether they stand in the files of torch as they do here."""
-        return self.of == TORCH
-
 
 GONE, LATE = Blames.GONE, Blames.OUT_OF_STEP
 PYTHON, SYSTEM = "Python", "the system"
