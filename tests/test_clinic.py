@@ -356,7 +356,6 @@ SHORTCUTS = {
     "nothing reduced": (2, "            dist.reduce(loss, dst=0)", "            #"),
     "12 images": (3, "IMAGES = 11", "IMAGES = 12"),
     "nothing gathered": (3, GATHER, "    return label(torch.arange(IMAGES))"),
-    "24 samples": (5, "SAMPLES, BATCH = 25", "SAMPLES, BATCH = 24"),
     "the odd batch dropped": (
         5,
         BATCHES,
@@ -374,7 +373,6 @@ SHORTCUTS = {
         "    for weight in model.parameters():\n"
         "        dist.broadcast(weight.data, src=0)",
     ),
-    "one large batch": (5, "BATCH = 25, 2", "BATCH = 25, 25"),
     "a sample repeated": (
         5,
         "mine = range(rank, SAMPLES, world_size)",
@@ -382,12 +380,9 @@ SHORTCUTS = {
     ),
     "the barrier deleted": (6, f"    {WAIT}\n", ""),
     "no patience at the barrier": (6, WAIT, "dist.barrier()"),
-    "no wait in the new group": (6, WAIT, "dist.new_group(timeout=TIMEOUT)"),
     "a world for each rank": (7, '"MASTER_PORT"] = "12355"', '"WORLD_SIZE"] = "1"'),
     "nothing damaged": (8, "DAMAGED, RATE = 24, 13,", "DAMAGED, RATE = 24, 99,"),
-    "the damage is mended": (8, "else math.nan", "else 13.0"),
     "zero for the damaged": (8, "else math.nan", "else 0.0"),
-    "nothing tested": (9, "if rank == 0:", "if rank < 0:"),
     "no model tested": (9, "evaluate(model, batches(TESTED, device))", "0.0"),
     "no buffers": (9, "nn.BatchNorm1d(8)", "nn.Identity()"),
     "nothing compared": (9, "    dist.all_reduce(mean)", "    mean = mine  #"),
@@ -410,7 +405,6 @@ SHORTCUTS = {
         "    dist.barrier()\n    return total",
     ),
     "a nap instead": (11, "    return total", "    time.sleep(1)\n    return total"),
-    "waits at once": (11, "async_op=True)", "async_op=True).wait()"),
 }
 """A change after which a program runs, and is not cured."""
 
