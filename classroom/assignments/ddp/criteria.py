@@ -307,21 +307,21 @@ def order(
     heads: list[list[int]] | None = None,
     **more: Any,
 ) -> Verdict:
-    """From the second step on, buckets are sent during backward(), in the order in
-    which rank 0's first one had the gradients ready.
+    """From the second step on, all buckets but the last are sent during backward(), in
+    the order in which rank 0's first one had the gradients ready.
     """
     net: dict = {"sizes": sizes, "registered": registered}
     step: dict = {}
     if heads:
         net["heads"], step = 1 + max(map(max, heads)), {"heads": heads}
-    needs = [[], *[[0] * (len(sizes) - 1) + [1]] * 2]
-    case = Case(rig, net, [step] * 3, bucket_bytes=1, needs=needs, **more)
-    outcome, diary = case.judged()
+    case = Case(rig, net, [step] * 3, bucket_bytes=1, **more)
     names = {name: 4 * p.numel() for name, p in case.net.named_parameters()}
     # Autograd works backward: what was used last is ready first.
     used = [f"layer_{layer}.weight" for layer in range(len(sizes) - 1)]
     used += [f"head_{head}.weight" for head in (heads or [[]])[0]]
     expected = [names[name] for name in reversed(used)]
+    case.needs = [[], *[[0] * (len(sizes) - 1) + [sum(expected[:-1])]] * 2]
+    outcome, diary = case.judged()
     for number, rank in product((1, 2), range(case.ranks)):
         if (got := diary.sizes(number, rank)) != expected:
             told = f"rank {rank} expected all_reduces of {expected} bytes"
@@ -391,7 +391,7 @@ def unused(
     turns = [heads[turn % ranks :] + heads[: turn % ranks] for turn in range(micro + 2)]
     steps = range(3)
     plan = [{"micro": [{"heads": turns[s + m]} for m in range(micro)]} for s in steps]
-    case = Case(rig, net, plan, bucket_bytes=1, **more)
+    case = Case(rig, net, plan, **{"bucket_bytes": 1, **more})
     return case.same_gradients(case.judged()[0])
 
 
