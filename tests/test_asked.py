@@ -16,7 +16,7 @@ def test_who_asks_leaves_what_a_rank_told_at_its_end(tmp_path):
     (told / names.PID).write_text(str(os.getpid()))
     (told / names.FLIGHT).write_text('{"groups": {}, "calls": []}')
     since = time.monotonic()
-    assert [*probe._asked(tmp_path, None)] == [told]
+    assert [*probe._ask_all(tmp_path, None)] == [told]
     assert time.monotonic() - since < probe.CALLS_WAIT
     assert (told / names.FLIGHT).exists()
 

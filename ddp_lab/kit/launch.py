@@ -162,8 +162,8 @@ def torchrun(
         place = Here(words, cold=cold, server=warm, meets=meets)
         place.env |= env
     place.notes += notes
-    shown = [*map("=".join, env.items()), shlex.join(["torchrun", *argv])]
-    live = LiveRun(" ".join(shown), place, _with(limits, timeout))
+    plain = [*map("=".join, env.items()), shlex.join(["torchrun", *argv])]
+    live = LiveRun(" ".join(plain), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)
 
 

@@ -115,19 +115,13 @@ def _is_set(node: ast.AST, names: set[str]) -> bool:
 
 def _named(node: ast.AST, names: set[str]) -> Iterator[str]:
     """Yield the names that `node` gives to a set, where `names` stand for sets."""
-    match node:
-        case ast.Assign(targets, value) if _is_set(value, names):
-            given: list[ast.expr] = targets
-        case ast.AnnAssign(target, _, ast.expr() as value) if _is_set(value, names):
-            given = [target]
-        case ast.NamedExpr(target, value) if _is_set(value, names):
-            given = [target]
-        case _:
-            return
-    for each in given:
-        match each:
-            case ast.Name(name) | ast.Attribute(attr=name):
-                yield name
+    if not isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+        return
+    if node.value and _is_set(node.value, names):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            match target:
+                case ast.Name(name) | ast.Attribute(attr=name):
+                    yield name
 
 
 def _taken_in_order(node: ast.AST) -> list[ast.expr]:

@@ -44,13 +44,13 @@ def look_at_ranks(folder: Path, node: int | None = None) -> None:
 
     That is stack.json, seen.json and answer.json in the log folder of each living rank.
     """
-    for rank, pid in _asked(folder, node).items():
+    for rank, pid in _ask_all(folder, node).items():
         _leave(pid, rank / names.SEEN_STACK, rank / names.SEEN)
 
 
 def see_ranks(folder: Path, node: int | None = None) -> dict[str, Pulse]:
     """Return what a watchdog has to know of the same ranks, by their log folders."""
-    ranks = _asked(folder, node).items()
+    ranks = _ask_all(folder, node).items()
     return {str(rank): _see(pid, read_json(rank / names.ANSWER)) for rank, pid in ranks}
 
 
@@ -101,7 +101,7 @@ def _below(pid: int, recursive: bool = True) -> list[psutil.Process]:
         return []
 
 
-def _asked(folder: Path, node: int | None) -> dict[Path, int]:
+def _ask_all(folder: Path, node: int | None) -> dict[Path, int]:
     """Return the living ranks of one node, or of all, and their processes.
 
     Each is asked for its calls, and has some time to answer.
@@ -114,14 +114,14 @@ def _asked(folder: Path, node: int | None) -> dict[Path, int]:
         ask(rank)
     deadline = time.monotonic() + CALLS_WAIT
     while time.monotonic() < deadline:
-        if all(_has_told(rank) for rank in awake):
+        if all(_has_answered(rank) for rank in awake):
             break
         time.sleep(0.01)
     return ranks
 
 
-def _has_told(rank: Path) -> bool:
-    """Return whether a rank has answered, or has ended meanwhile."""
+def _has_answered(rank: Path) -> bool:
+    """Tell whether a rank has answered, or has ended meanwhile."""
     return any((rank / name).exists() for name in (names.ANSWER, names.FLIGHT))
 
 
@@ -133,19 +133,19 @@ def ask(rank: Path) -> None:
         os.close(pipe)
 
 
-def _leave(pid: int, stack: Path, seen: Path) -> None:
-    """Keep in a file where a rank stands, if it has not ended.
+def _leave(pid: int, stack: Path, rest: Path) -> None:
+    """Keep in the file `stack` where a rank stands, if it has not ended.
 
-    In the file `seen` what else is seen of it: is it stopped, and who works beside it?
+    The file `rest` tells whether it is stopped, and what works beside it.
     """
     (_, main), *others = threads(pid) or [("", [])]
     if main:
         names.write(stack, [asdict(frame) for frame in main])
-    rest = [
+    workers = [
         {"name": name, "stack": [asdict(frame) for frame in frames]}
         for name, frames in beside(pid, others).items()
     ]
-    names.write(seen, {"stopped": is_stopped(pid), "beside": rest})
+    names.write(rest, {"stopped": is_stopped(pid), "beside": workers})
 
 
 def beside(

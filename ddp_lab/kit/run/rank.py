@@ -122,7 +122,7 @@ def _open_up(folder: Path) -> None:
     """Let the launcher see where this rank stands, while it runs and when it ends."""
     try:
         os.mkfifo(folder / "ask")
-        asked = os.open(folder / "ask", os.O_RDWR)  # now: later none may be free
+        pipe = os.open(folder / "ask", os.O_RDWR)  # now: later none may be free
         (folder / "pid").write_text(str(os.getpid()))
         stack = open(folder / "stack", "w")  # noqa: SIM115  (open as long as we live)
     except OSError:
@@ -136,7 +136,7 @@ def _open_up(folder: Path) -> None:
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
     _allow_py_spy()
     threading.Thread(
-        target=_answer, args=[asked, folder, _meeting()], daemon=True
+        target=_answer, args=[pipe, folder, _meeting()], daemon=True
     ).start()
 
 
@@ -152,17 +152,17 @@ def _prctl(what: int, value: int) -> None:
         ctypes.CDLL(None).prctl(what, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def _answer(asked: int, folder: Path, meets: str) -> None:
+def _answer(pipe: int, folder: Path, meets: str) -> None:
     """Write answer.json each time that something is written to `ask`.
 
     Args:
-        asked: the pipe.
+        pipe: `ask`, open.
         folder: the rank's.
         meets: where torchrun has told it to find the others.
     """
-    pipe = os.fstat(asked)
+    status = os.fstat(pipe)
     with suppress(OSError):  # or the program closes what it does not know
-        while os.path.samestat(os.fstat(asked), pipe) and os.read(asked, 4096):
+        while os.path.samestat(os.fstat(pipe), status) and os.read(pipe, 4096):
             _write(folder / "answer.json", flight() | _now(meets))
 
 

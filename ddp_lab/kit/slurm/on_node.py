@@ -39,14 +39,14 @@ def run(folder: Path, node: int) -> int:
     (home / names.HOST).write_text(os.environ["SLURMD_NODENAME"])
     python = {"PYTHON_EXEC": warm.write_python(home, "-"), proxy.NODE: str(node)}
     words = [*AGENT, "--log-dir", str(home), *plan["words"][node]]
-    asked = []  # by SLURM, as the guard and all the others are
-    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    signals: list[int] = []  # of SLURM, which sends them to all its processes here
+    signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     command = [sys.executable, *words]
     torchrun = Guarded(command, plan["mark"], home, os.environ | python)
     while torchrun.runs():
         time.sleep(TICK)
     code = torchrun.end()
-    done = "SLURM has ended it" if asked else ""
+    done = "SLURM has ended it" if signals else ""
     names.write(home / names.EXIT, {"code": code, "time": time.time(), "done": done})
     if code and plan["fixed"]:  # then srun ends the others, which may still follow
         wait_for_all(folder, len(plan["words"]))
