@@ -16,7 +16,7 @@ from ddp_lab.kit import Limits, RunFailed, torchrun
 from ddp_lab.kit.examine import examined
 from ddp_lab.kit.terminal.main import main
 
-witness = Later("ddp_lab.kit.examine.witness")
+torch, witness = Later("torch"), Later("ddp_lab.kit.examine.witness")
 LIMITS = Limits(silence=60)
 # Programs whose training is not shared, or whose ranks all write, on purpose.
 MEANT = {"script/joined", "script/single", "script/wrapped", "script/sampled"}
@@ -182,6 +182,16 @@ def test_what_a_rank_answers_to_the_launcher_is_no_file_of_the_script(tmp_path):
         thread.start()
         thread.join()
     assert [*seen.facts["files"].values()] == ["train.py:2"]
+
+
+def test_what_is_long_is_written_now_and_then(tmp_path):
+    seen, written = witness.Witness(tmp_path, 0), []
+    seen.write = lambda: written.append(len(seen.facts["optimizers"][0]["digests"]))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1)
+    for _ in range(250):
+        seen.before_step(optimizer, (), {})
+        seen.after_step(optimizer, (), {})
+    assert written == [*range(1, 101), 200]
 
 
 @FULL

@@ -3,7 +3,8 @@
     torchrun ... witness.py FOLDER STEPS SCRIPT ARGUMENTS...
 
 The script is not changed, nor is what it computes. What the witness sees it writes to
-FOLDER/RANK.json after each optimizer step, so that a rank that is ended has left it:
+FOLDER/RANK.json after each optimizer step, so that a rank that is ended has left it,
+and later, when that file is long, after every hundredth:
 
     group      whether a process group was joined, and over which backend
     spawns     the line that starts processes, in which there is no witness
@@ -67,6 +68,7 @@ LARGE = 2**20  # elements of a tensor, above which every k-th one is looked at
 SAMPLE = 2**10  # the same for a sample of a batch
 METRIC = 8  # elements of a metric; a larger tensor may be an activation
 MESSAGES = ("send", "recv", "isend", "irecv", "all_to_all", "all_to_all_single")
+OFTEN = 100  # steps after each of which the facts are written; later every hundredth
 PATIENCE = 10.0  # seconds that a rank waits after its steps for the others'
 COLLECTIVES = (
     "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter "
@@ -350,9 +352,11 @@ class Witness:
             ]
         tied = not self.models or any(map(any, facts["within"].values()))
         enough = self.steps * (1 if tied else 5)  # one rank alone may have another one
-        if self.steps and len(facts["digests"]) >= enough:
+        steps = len(facts["digests"])
+        if self.steps and steps >= enough:
             self.leave()
-        self.write()
+        if steps < OFTEN or steps % OFTEN == 0:
+            self.write()
 
     def _optimizer(self, optimizer: Any) -> dict:
         """Return the facts of an optimizer, which may be a new one."""
