@@ -5,6 +5,7 @@ and by what a reader was shown before, which __snapshots__/test_evidence.ambr ke
 `pytest --snapshot-update tests/test_evidence.py` keeps what is shown now.
 """
 
+import builtins
 import json
 import re
 import signal
@@ -439,6 +440,18 @@ def test_a_rank_whose_stack_nobody_can_read_is_absent_if_all_others_wait_for_it(
     assert told(found) == (Absent, [1], [0, 2]) and found.rank == 1
     assert found.frame is None, "it is not where the others wait"
     assert diagnose(calls_it[0], RankLog(), RankLog()) is None, "it may be either"
+
+
+def test_a_group_is_told_by_the_first_exception_in_it():
+    group = getattr(builtins, "ExceptionGroup", None)
+    if group is None:
+        pytest.skip("Python 3.10 has no groups of exceptions")
+    try:
+        raise ValueError("a")
+    except ValueError as inside:
+        raised = _raised(group("two files", [inside, KeyError("b")]))
+    assert raised["error"].endswith("two files (2 sub-exceptions), from ValueError: a")
+    assert [frame[0] for frame in raised["frames"]] == [__file__]
 
 
 def test_a_victim_may_hide_what_led_to_its_error():

@@ -467,16 +467,20 @@ def test_the_thread_that_answers_takes_no_descriptor_from_the_last_word(tmp_path
     assert "    held.append(open(__file__))" in said
 
 
-def test_an_exception_that_cannot_be_shown_leaves_word_of_when_it_was(tmp_path):
+def test_an_exception_that_cannot_be_shown_leaves_word_of_when_and_where(tmp_path):
     class Mute:
         def __str__(self):
             raise RuntimeError
 
     error, before = ValueError("b"), time.time()
     vars(error)["__notes__"] = [Mute()]
-    _leave_word(tmp_path, error)
+    try:
+        raise error
+    except ValueError:
+        _leave_word(tmp_path, error)
     left = json.loads((tmp_path / "raised.json").read_text())
     assert left["error"].startswith("ValueError, which cannot be shown: ")
+    assert [frame[0] for frame in left["frames"]] == [__file__]
     assert before <= left["time"] <= time.time()
 
 

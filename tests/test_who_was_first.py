@@ -98,6 +98,7 @@ def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
         # Asked, but it fails before that reaches it; or nobody has asked at all.
         ([ended(5.3, 3, asked=4.0), raised(5.0, asked=6.0)], 1),
         ([ended(5.3, 3), ended(5.0, -15)], 1),
+        ([raised(5.01, LOST), ended(5.0, -15, asked=6.0)], 1),
     ],
 )
 def test_who_failed_first_by_itself_is_named(logs, first):
@@ -250,6 +251,20 @@ def test_a_meeting_that_fails_again_and_again_is_no_bug():
     failure = explain(fails(), fails(), earlier=[[fails(), fails()]])
     assert failure.why.inside == "init_process_group"
     assert failure.attempts and not failure.attempts.same
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_whose_model_is_another_is_told_by_all_that_ddp_says(rank):
+    counts = [2 if r == rank else 4 for r in range(3)]
+    says = "DDP expects same model across all ranks, but Rank {} has {} params, while "
+    logs = []
+    for one, count in enumerate(counts):
+        other = next(r for r in range(3) if counts[r] != count)
+        words = f"rank {other} has inconsistent {counts[other]} params."
+        words = f"RuntimeError: {says.format(one, count)}{words}"
+        logs.append(raised(5.0 + one, words))
+    failure = explain(*logs)
+    assert (failure.rank, failure.symptom) == (rank, "different tensors")
 
 
 def test_who_logs_that_a_peer_is_lost_and_exits_is_a_victim():

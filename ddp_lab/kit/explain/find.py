@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from ddp_lab.kit.explain import attempts, ends, hang, nodes, stands, symptoms
-from ddp_lab.kit.explain.cause import MEETING, Cause, Stand
+from ddp_lab.kit.explain.cause import MEETING, Cause, Stand, odd_one
 from ddp_lab.kit.explain.causes.beside import (
     Complaint,
     KeptGroup,
@@ -186,6 +186,13 @@ def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     if not by_rank or _launcher_was_first(log, code, by_rank):
         return _launch_failure(log.stderr, code)
     first = _first(by_rank)
+    if by_rank[first].is_victim and not log.agents:
+        # A signal may have ended one before torchrun's request could reach it.
+        for rank, end in by_rank.items():
+            left, by_signal = log.ranks[rank].exit, isinstance(end.cause, Signalled)
+            if by_signal and left and end.time < (left.asked or 0):
+                by_rank[rank] = replace(end, asked=False)
+        first = _first(by_rank)
     if by_rank[first].is_victim:
         return _not_together(log.ranks, first, by_rank)
     return _failed_by_itself(log.ranks, first, by_rank)
@@ -336,6 +343,8 @@ def _not_together(logs: list[RankLog], first: int, by_rank: dict[int, End]) -> F
         why = why or hang.diagnose(logs, stood)
     # Of ranks that wait in one call their own words tell more.
     if not why or isinstance(why, Apart) and why.in_one_call:
+        odd = odd_one({rank: e.heard.parameters for rank, e in by_rank.items()})
+        first = first if odd is None else odd  # whose model DDP finds to be another
         return replace(_failed_by_itself(logs, first, by_rank), stands=stood)
     also: list[Cause] = [Complaint(rank=first, of=end.cause)]
     traceback = end.traceback

@@ -11,6 +11,7 @@ from ddp_lab.kit.record.calls import DTYPES, Call
 from ddp_lab.kit.record.torch_words import (
     FINGERPRINT,
     LOOPBACK,
+    PARAMETERS,
     SIZES,
     Blames,
     blames,
@@ -28,6 +29,8 @@ class Heard:
     """The calls of two ranks that differ, as TORCH_DISTRIBUTED_DEBUG=DETAIL has it."""
     loopback: str = ""
     """The address of its own machine at which it has looked for another."""
+    parameters: str = ""
+    """How many parameters it has, if DDP has found another number elsewhere."""
 
     @property
     def gave_up(self) -> bool:
@@ -44,11 +47,13 @@ def listen(ended: str, logged: str = "") -> Heard:
     """
     words = f"{ended}\n{logged}"
     sizes, loopback = SIZES.search(words), LOOPBACK.search(words)
+    parameters = PARAMETERS.search(words)
     return Heard(
         blames(ended, logged),
         (int(sizes[1]), int(sizes[2])) if sizes else None,
         {int(rank): _call(*call) for rank, *call in FINGERPRINT.findall(words)},
         loopback[1] if loopback else "",
+        parameters[1] if parameters else "",
     )
 
 

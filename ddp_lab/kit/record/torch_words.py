@@ -142,6 +142,8 @@ FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, "
     r")?OpType=(\w+)(?:, TensorShape=\[(.*?)\], TensorDtypes=(\w+))?"
 )
+# How many parameters a rank has, where DDP finds that another has more, or fewer.
+PARAMETERS = re.compile(r"same model across all ranks, but Rank \d+ has (\d+) params")
 # Where gloo has looked for another rank, and finds only this machine.
 LOOPBACK = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # With which torchrun reports the ranks that failed, and what else it says when another

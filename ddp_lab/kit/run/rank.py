@@ -28,6 +28,7 @@ threads, and sometimes one of them aborts the process there, after all its work.
 """
 
 import atexit
+import builtins
 import faulthandler
 import importlib.util
 import json
@@ -366,7 +367,8 @@ def _leave_word(folder: Path, error: BaseException) -> None:
         raised = _raised(error)
     except Exception as another:
         words = f"{type(error).__name__}, which cannot be shown: {another!r}"
-        raised = {"error": words, "traceback": words, "time": time.time()}
+        raised = {"error": words, "frames": _frames(error)[:FRAMES]}
+        raised |= {"traceback": words, "time": time.time()}
     _write(folder / "raised.json", raised)
 
 
@@ -374,6 +376,10 @@ def _raised(error: BaseException) -> dict:
     """Return what is to be known of the exception that ended the program."""
     now = time.time()
     causes = [each for each, explicit in _before(error) if explicit]
+    first, group = error, getattr(builtins, "BaseExceptionGroup", ())  # of Python 3.11
+    while isinstance(first, group):
+        first = first.exceptions[0]
+        causes.insert(0, first)
     words = ", from ".join(_in_words(each) for each in [error, *causes])
     whole = "".join(traceback.format_exception(error))
     if len(whole) > RESERVED // 4:  # a character may need several bytes
@@ -382,7 +388,7 @@ def _raised(error: BaseException) -> dict:
     return {
         "error": words[: RESERVED // 8],
         "before": _words_before(error),
-        "frames": _frames(error)[:FRAMES],
+        "frames": (_frames(first) or _frames(error))[:FRAMES],
         "traceback": whole,
         "time": now,
     }
