@@ -90,8 +90,8 @@ class Symptom(str, Enum):
     )
     RENDEZVOUS = (
         "rendezvous",
-        "the ranks do not meet at one address and port: nothing listens there, or "
-        "another job does",
+        "the ranks do not meet at one address and port: nothing listens there, another "
+        "job does, or the program gives another `rank` or `world_size` than torchrun",
     )
     NETWORK = (
         "network",
