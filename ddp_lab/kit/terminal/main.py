@@ -53,7 +53,7 @@ def _run(words: Sequence[str]) -> int:
 
     launcher, *rest = words
     parser = argparse.ArgumentParser(f"ddp-lab {launcher}")
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS")
     parser.add_argument("--report", metavar="FILE")
     own: list[str] = []
     while rest and rest[0] in ("--timeout", "--report"):  # all others are torchrun's
@@ -78,7 +78,7 @@ def _why(words: Sequence[str]) -> int:
     parser.add_argument("pid", nargs="?", type=int, metavar="PID", help=help_)
     help_ = f"how long to look at what does not move ({why.LONGEST_LOOK:g})"
     parser.add_argument(
-        "--seconds", type=_seconds, default=why.LONGEST_LOOK, metavar="N", help=help_
+        "--seconds", type=seconds, default=why.LONGEST_LOOK, metavar="N", help=help_
     )
     args = parser.parse_args(words[1:])
     return why.explain_here(args.pid, args.seconds)
@@ -123,9 +123,9 @@ def _usage(message: str) -> int:
     return USAGE
 
 
-def _seconds(text: str) -> float:
-    """Return a number of seconds; ValueError if `text` is none."""
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
+def seconds(text: str) -> float:
+    """Return a number of seconds; ValueError, which argparse tells, if it is none."""
+    number = float(text)
+    if not 0 < number < math.inf:
         raise ValueError(text)
-    return seconds
+    return number
