@@ -146,6 +146,14 @@ def test_it_ends_after_its_steps_and_without_the_rest_of_the_script(tmp_path):
 
 
 @pytest.mark.processes
+def test_a_rank_that_fails_is_not_said_to_have_fewer_batches(tmp_path):
+    source = RIGHT["a loop"].replace("    opt.step()", "    opt.step(); 1 / (1 - rank)")
+    assert source != RIGHT["a loop"]
+    told, _ = page(written(tmp_path, source))
+    assert "differ where the script has failed" in told and "✗" not in told, told
+
+
+@pytest.mark.processes
 def test_the_command(tmp_path):
     script = written(tmp_path, WRONG["set_epoch is forgotten"][1])
     command = [sys.executable, "-m", "ddp_lab.kit.terminal", "examine", str(script)]

@@ -85,7 +85,9 @@ def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
         # Its neighbor may know of a death a moment before we do.
         ([raised(5.0, "KeyError: 'nobody there'"), ended(5.05, -9)], 1),
         ([ended(5.0, -6), raised(5.05)], 1),
+        ([left(5.0, 3), ended(5.05, -9)], 1),
         ([left(5.05, 3), left(5.0, 3)], 1),
+        ([left(5.05, 3), raised(5.0)], 1),
         # Victims are no culprits, however early they complain.
         ([left(5.0, 1, LOST), raised(5.3)], 1),
         ([left(5.0, 1, "KeyError: 'sum'", LOST), ended(5.3, 3)], 1),

@@ -456,6 +456,8 @@ def counts(ranks: Facts) -> Answer:
     if any(len({done[r] for r in model["ranks"]}) > 1 for model in models):
         if any(model["join"] for model in models):
             return unseen("they differ, under `Join`.")
+        if any(each["failed"] and done[r] == min(done) for r, each in enumerate(ranks)):
+            return unseen("they differ where the script has failed.")
         by_rank = f"steps by rank {steps}, forwards of DDP {forwards}."
         cure = "Give each rank as many batches, or use `Join`."
         return no(f"The ranks take different numbers of steps: {by_rank}", cure)

@@ -178,6 +178,7 @@ class Witness:
             "loads": [],
             "waited": 0.0,
             "training": 0.0,
+            "failed": False,
         }
         self.optimizers: list[Any] = []  # in the order of their facts
         self.bases: list[Any] = []  # data sets, each known by its place here
@@ -665,6 +666,9 @@ def main() -> None:
     sys.modules["__main__"] = program
     try:
         exec(compile(Path(script).read_bytes(), script, "exec"), program.__dict__)
+    except Exception:
+        witness.facts["failed"] = True
+        raise
     finally:
         witness.write()
 

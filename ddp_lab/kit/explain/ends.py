@@ -30,6 +30,8 @@ class End:
     time: float
     asked: bool = False
     """Whether torchrun had asked it to end, because another rank had failed."""
+    own_time: bool = False
+    """Whether it has itself left word of when it left by sys.exit."""
 
     @property
     def blames(self) -> Blames:
@@ -44,7 +46,7 @@ class End:
     def order(self) -> tuple[int, float]:
         """Sort key: who failed by itself, by time, and then the victims.
 
-        That a rank has gone without a traceback is seen up to HEADSTART late, so it
+        That a rank has gone without a word is seen up to HEADSTART late, so it
         counts as earlier. An abort counts as later: native code may abort because
         another rank has failed.
         """
@@ -55,7 +57,8 @@ class End:
         by = self.cause.code if isinstance(self.cause, Signalled) else 0
         if by == -signal.SIGABRT:
             return 0, self.time + HEADSTART
-        return 0, self.time - (0 if isinstance(self.cause, Raised) else HEADSTART)
+        known = self.own_time or isinstance(self.cause, Raised)
+        return 0, self.time - (0 if known else HEADSTART)
 
 
 def find(log: RankLog, code: int | None) -> End | None:
@@ -81,7 +84,8 @@ def find(log: RankLog, code: int | None) -> End | None:
         cause = Exited(frame=frame, code=code, words=log.last_words)
     else:
         return None
-    return End(cause, log.heard, log.traceback, log.time, asked)
+    own_time = bool(log.end and log.end.time)
+    return End(cause, log.heard, log.traceback, log.time, asked, own_time)
 
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
