@@ -23,6 +23,7 @@ and later, when that file is long, after every hundredth:
     prints     each line of the script that prints, with a digest of what it printed
     loads      state that was loaded, and what of it was not there or not asked for
     waited     seconds in loaders since the first step, of `training` seconds in all
+    failed     whether the script ended with an exception
 
 After STEPS steps of an optimizer the script is left as by sys.exit, if all ranks come
 as far: what would have followed, a checkpoint say, does not.
