@@ -13,7 +13,7 @@ from scripts import HEAD, RIGHT, WRONG
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, torchrun
-from ddp_lab.kit.examine import examined
+from ddp_lab.kit.examine import examined, questions
 from ddp_lab.kit.terminal.main import main
 
 torch, witness = Later("torch"), Later("ddp_lab.kit.examine.witness")
@@ -116,6 +116,20 @@ def test_weights_that_nothing_shows_to_be_averaged_are_compared(kept, answer, tm
     source = COPIES if kept else COPIES.replace("        p.grad = mean\n", "")
     told, well = page(written(tmp_path, source), steps=3)
     assert well and answer in " ".join(told.split()), told
+
+
+def test_only_steps_that_all_ranks_took_are_compared():
+    made = {"weights": ["weight"], "within": {}}
+    ranks = [
+        {
+            "models": [],
+            "averaged": {},
+            "sends": 1,
+            "optimizers": [made | {"digests": d}],
+        }
+        for d in ([[1], [2], [3]], [[1], [2]])
+    ]
+    assert str(questions.same_weights(ranks)) == "✓ 2 steps."
 
 
 @pytest.mark.processes

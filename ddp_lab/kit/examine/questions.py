@@ -140,8 +140,8 @@ def _as_it_is(ranks: Facts) -> Answer:
                 name = every[0]["weights"][place[1]]
                 after = f"{name} differs after step {place[0] + 1}"
                 return unseen(f"{after}, and nothing tells whether it may.")
-            whole = (None not in step for step in every[0]["digests"])
-            steps = max(steps, sum(whole))
+            compared = zip(*(each["digests"] for each in every), strict=False)
+            steps = max(steps, sum(None not in own for own, *_ in compared))
     none = "no weights were stepped that several ranks hold."
     return yes(f"{steps} steps.") if steps else unseen(none)
 
