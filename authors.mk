@@ -59,7 +59,6 @@ test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every 
 test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
 	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
 	$(BIN)/python -m pytest -m alone tests
-	$(BIN)/python -m tests.record_evidence --check
 
 evidence: .venv/dev-ready ## for maintainers: record what tests explain anew from live runs
 	$(BIN)/python -m tests.record_evidence

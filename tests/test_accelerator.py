@@ -1,8 +1,7 @@
 """The programs on accelerators that this machine plays: see accelerator/play.py.
 
-In `make test` one program of each folder runs with a device for each rank; `make
-test-all` runs all but those left out below, once more with one device for all ranks,
-and every cell of every lesson.
+All but those left out below run with a device for each rank, once more with one device
+for all ranks, and so does every cell of every lesson.
 """
 
 import shutil
@@ -18,7 +17,7 @@ from test_exercises import SOLUTIONS, solve
 from ddp_lab import ROOT
 from tools.notebooks import lessons
 
-pytestmark = pytest.mark.processes
+pytestmark = [FULL, pytest.mark.processes]
 
 PLAY = Path(__file__).parent / "accelerator" / "play.py"
 RANKS = 2
@@ -52,18 +51,6 @@ def ends(programs, devices, monkeypatch, tmp_path):
     return {name_of(small[path]): how for path, how in ended.items() if how}, printed
 
 
-def of_each_folder():
-    """Return the first program of each folder."""
-    folders = {path.parent: path for path in reversed(ALL)}
-    return sorted(folders.values())
-
-
-def test_one_program_of_each_lesson_runs_on_devices(monkeypatch, tmp_path):
-    failed, printed = ends(of_each_folder(), RANKS, monkeypatch, tmp_path)
-    assert failed == {}, printed[-6000:]
-
-
-@FULL
 @pytest.mark.parametrize("devices", [RANKS, 1], ids=["each its own", "one shared"])
 @pytest.mark.parametrize("folder", sorted({path.parent.name for path in ALL}))
 def test_every_program_runs_on_devices(folder, devices, monkeypatch, tmp_path):
@@ -72,7 +59,6 @@ def test_every_program_runs_on_devices(folder, devices, monkeypatch, tmp_path):
     assert failed == {}, printed[-6000:]
 
 
-@FULL
 @pytest.mark.parametrize("devices", [RANKS, 1], ids=["each its own", "one shared"])
 @pytest.mark.parametrize("folder", sorted({path.parent.name for path in ALL}))
 def test_every_answer_is_right_on_devices(folder, devices, monkeypatch, tmp_path):
@@ -110,7 +96,6 @@ PLANTED = {
 }
 
 
-@FULL
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_what_fails_on_a_gpu_fails_here(mistake, variant, monkeypatch, tmp_path):
     path = Path(variant(HELLO, *PLANTED[mistake]))
@@ -123,7 +108,6 @@ def test_what_fails_on_a_gpu_fails_here(mistake, variant, monkeypatch, tmp_path)
 SYNCHRONIZED = "dist.all_reduce(total)\n    torch.accelerator.synchronize()"
 
 
-@FULL
 def test_time_is_told_right_after_synchronizing(variant, monkeypatch, tmp_path):
     old, new = PLANTED["time without synchronizing"]
     path = variant(HELLO, old, new.replace(old, SYNCHRONIZED))
@@ -142,7 +126,6 @@ NOT_PLAYED = {
 PLAYED = [path.name[:2] for path in lessons() if path.name[:2] not in NOT_PLAYED]
 
 
-@FULL
 @pytest.mark.parametrize("devices", [2, 4])
 def test_every_cell_runs_on_devices(devices, clone):
     played = {"PYTHONPATH": str(PLAY.parent), "PLAYED_ACCELERATORS": str(devices)}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import copied, wait_until
+from conftest import FULL, copied, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -84,6 +84,7 @@ def test_a_wheel_asks_for_no_torch_and_holds_no_lesson(wheel):
     assert not [name for name in names if "ddp/by_hand" in name]
 
 
+@FULL
 def test_a_job_of_another_environment_is_explained(ddp_lab, tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     torchrun = ["torchrun", "--standalone", "--nproc-per-node", "2", "train.py"]

@@ -13,8 +13,6 @@ from ddp_lab import ROOT
 from ddp_lab.data import prepare
 from ddp_lab.kit import torchrun
 
-pytestmark = pytest.mark.processes
-
 PROGRAMS = ROOT / "bench" / "programs"
 
 
@@ -59,6 +57,7 @@ def test_a_time_has_its_unit(seconds, text):
     assert written(seconds) == text
 
 
+@pytest.mark.processes
 def test_the_floor_notices_a_rank_that_fails(monkeypatch, tmp_path, capfd):
     program = tmp_path / "sick.py"
     program.write_text("import os; os._exit(int(os.environ['RANK']))")
@@ -68,7 +67,9 @@ def test_the_floor_notices_a_rank_that_fails(monkeypatch, tmp_path, capfd):
     assert "the ranks ended with [0, 256]" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=FULL)])
+@FULL
+@pytest.mark.processes
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_the_collectives_are_timed_at_every_size(ranks):
     run = torchrun(f"--nproc-per-node {ranks} {PROGRAMS / 'collectives.py'} 1")
     for by_size in run["seconds"]:
@@ -77,6 +78,8 @@ def test_the_collectives_are_timed_at_every_size(ranks):
             assert list(by_name) == ["all_reduce", "our ring", "memcpy"]
 
 
+@FULL
+@pytest.mark.processes
 def test_a_ring_that_forgets_a_step_is_noticed(tmp_path):
     text = (PROGRAMS / "collectives.py").read_text()
     path = tmp_path / "wrong.py"
@@ -91,6 +94,8 @@ def few(variant) -> str:
     return variant(PROGRAMS / "data.py", *numbers)
 
 
+@FULL
+@pytest.mark.processes
 def test_the_old_page_and_both_ways_to_load_run(variant):
     data = prepare().root
     path = variant(PROGRAMS / "baseline.py", "BATCH = 256", "BATCH = 16")
@@ -100,12 +105,16 @@ def test_the_old_page_and_both_ways_to_load_run(variant):
     assert len(run["seconds"][0]) == 3
 
 
+@FULL
+@pytest.mark.processes
 def test_the_trace_of_a_step_shows_that_communication_overlaps(tmp_path):
     trace = tmp_path / "step.json.gz"
     torchrun(f"--nproc-per-node 2 {PROGRAMS / 'step.py'} {trace}")
     assert trace.stat().st_size < 1_000_000
 
 
+@FULL
+@pytest.mark.processes
 def test_the_command_writes_json_and_a_picture(tmp_path, monkeypatch, capsys, variant):
     monkeypatch.setattr(images, "PROGRAM", few(variant))
     monkeypatch.setattr(command, "FOLDER", tmp_path)

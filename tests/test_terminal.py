@@ -238,7 +238,6 @@ HEALTHY = {
         LOOP.format(step="torch.ones(64, 64) @ torch.ones(64, 64); time.sleep(0.02)"),
         "the run: all 2 ranks move",
         ends=True,
-        marks=(),
     ),
     "a long computation": Program(
         """

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,12 +13,23 @@ from pathlib import Path
 
 import pytest
 from conftest import FULL, wait_until
+from forked import let_servers_be_forks
 
 from ddp_lab import ROOT
 
 pytestmark = pytest.mark.processes
 
 DDP_LAB = [sys.executable, "-m", "ddp_lab.kit.terminal"]
+# The same, but that torchrun is a fork of the tests' warm process: see forked.py.
+FORKED = """
+import os, sys
+from ddp_lab.kit.terminal.main import main
+from tests import forked
+
+if forked.HOLDS_TORCH in os.environ:
+    forked.torchruns()
+sys.exit(main())
+"""
 HEAD = """
 import os, signal, sys, time
 rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -31,6 +43,7 @@ time.sleep(600)
 @pytest.fixture
 def program(tmp_path, monkeypatch):
     """Return a function that writes a program where nothing of the lab lies."""
+    let_servers_be_forks(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
@@ -42,7 +55,7 @@ def program(tmp_path, monkeypatch):
 
 
 def command(*words: object) -> list[str]:
-    return [*DDP_LAB, *map(str, words)]
+    return [sys.executable, "-c", FORKED, *map(str, words)]
 
 
 def ddp_lab(*words: object, **more) -> subprocess.CompletedProcess:
@@ -104,7 +117,8 @@ def test_a_failure_is_told_as_in_a_cell(program, tmp_path):
         time.sleep(600)
     """)
     words = "--report", "run.json", "--nproc-per-node", 2, path
-    done = ddp_lab("torchrun", *words)
+    words = [*DDP_LAB, "torchrun", *map(str, words)]
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1
     assert "\nrank 1: ValueError: no such label\n  at train.py:" in done.stderr
     report = json.loads((tmp_path / "run.json").read_text())
@@ -196,7 +210,7 @@ def test_a_closed_pipe_ends_the_run(program, survivors):
             print("more", flush=True)
             time.sleep(0.1)
     """)
-    words = " ".join(command("torchrun", "--nproc-per-node", 2, path))
+    words = shlex.join(command("torchrun", "--nproc-per-node", 2, path))
     done = subprocess.run(
         ["bash", "-c", f"{words} | head -n 3; echo ${{PIPESTATUS[0]}}"],
         capture_output=True,
@@ -212,7 +226,7 @@ def test_a_closed_pipe_ends_the_run(program, survivors):
 @pytest.mark.parametrize("streams", ["<&-", ">&- 2>&-", "</dev/null >/dev/null"])
 def test_streams_that_are_closed(program, streams, tmp_path):
     path = program("print('hello'); open(f'ended{rank}', 'w').close()")
-    words = " ".join(command("torchrun", "--nproc-per-node", 2, path))
+    words = shlex.join(command("torchrun", "--nproc-per-node", 2, path))
     done = subprocess.run(["bash", "-c", f"{words} {streams}"], timeout=90)
     assert done.returncode == 0
     assert (tmp_path / "ended0").exists() and (tmp_path / "ended1").exists()
