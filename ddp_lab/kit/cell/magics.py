@@ -19,7 +19,7 @@ from ddp_lab.kit import launch
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import hints, written
 from ddp_lab.kit.cell import ranks as on_ranks
-from ddp_lab.kit.cell.program import program, variant
+from ddp_lab.kit.cell.program import notebook_of, program, variant
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
 from ddp_lab.kit.examine import examined
@@ -117,6 +117,10 @@ def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run
         if written.texts.get(path) == "":
             reason = "the cell that writes it was refused; mend it, and run it again"
             raise UsageError(f"{path} was not run: {reason}")
+        if path.endswith(".py") and not Path(path).exists():
+            if lesson := notebook_of(path):
+                cell = f"the cell of {lesson} whose first line names it"
+                raise UsageError(f"there is no {path} yet: first run {cell}")
         if written.is_changed(path):
             print(f"{path} was changed outside this notebook, and runs as it is now.")
     output = _Screen()
