@@ -1,7 +1,7 @@
 """What the lab makes of runs that are kept in tests/evidence: no process is needed.
 
 Each is explained anew, and judged twice: by what faults.py says that a reader needs,
-and by the kinds, ranks and lines in __snapshots__/test_evidence.ambr, a row for each run.
+and by the kinds, ranks and lines of __snapshots__/test_evidence.ambr, one row a run.
 `pytest --snapshot-update tests/test_evidence.py` keeps those of today.
 """
 
