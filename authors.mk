@@ -61,8 +61,9 @@ test-all: lint .venv/book-ready .venv/browser-ready ## all there is: each number
 	$(BIN)/python -m tests.record_evidence --check
 	$(MAKE) lab
 
-evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
+evidence: .venv/dev-ready ## for maintainers: record what tests explain anew from live runs
 	$(BIN)/python -m tests.record_evidence
+	$(BIN)/python -m tests.record_facts
 	$(BIN)/python -m pytest tests/test_evidence.py --snapshot-update
 
 # The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a

@@ -1,13 +1,13 @@
 """Keep what runs left behind, for test_evidence.py to explain without a process.
 
-    python -m tests.record_evidence [--check] [NAME ...]
+    python -m tests.record_evidence [NAME ...]
 
 Each fault of faults.py happens once more. tests/evidence/NAME.txt then holds the
 program and what its ranks left, a section for each file of the run's log folder;
 whatever differs from machine to machine is taken out, so that a new recording gives a
 small diff. Whom the lab then blames is kept by `pytest --snapshot-update`, which
-`make evidence` runs next. Read both diffs before you commit them. With --check nothing
-is written: a run must be explained as the kept one is.
+`make evidence` runs next. Read both diffs before you commit them. test_failures.py lets
+the faults happen again, and compares.
 """
 
 import argparse
@@ -356,28 +356,23 @@ def _lines(entries: list) -> str:
     return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]" if entries else "[]"
 
 
-def record(fault: Fault, check: bool) -> None:
-    """Let a fault happen, judge what is told of it, and keep or compare it."""
-    with tempfile.TemporaryDirectory(prefix="evidence-") as scratch:
-        recording, run = live(fault, fault.recorded, Path(scratch))
-        fault.judge(fault.recorded, run, recording.program)
-        told = recording.explain(Path(scratch, "laid-out"))
-        fault.judge(fault.recorded, told, recording.program)
-        new = replace(told, failure=run.failure)
-        assert not (found := told.differences(new)), found
-        assert len(run.notes) == len(told.notes), run.notes
-        if check:
-            old = Recording.load(fault).explain(Path(scratch, "kept"))
-            assert not (found := old.differences(told)), found
-        else:
-            path = EVIDENCE / f"{fault.name}.txt"
-            path.write_text(recording.text(), encoding="utf-8")
+def happen(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
+    """Let a fault happen, and judge what is told of it; return what it has left.
+
+    What it has left must be explained as the run itself was.
+    """
+    recording, run = live(fault, ranks, here)
+    fault.judge(ranks, run, recording.program)
+    told = recording.explain(here / "laid-out")
+    fault.judge(ranks, told, recording.program)
+    assert not (found := told.differences(replace(told, failure=run.failure))), found
+    assert len(run.notes) == len(told.notes), run.notes
+    return recording, run
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
-    parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     failed = 0
     for fault in FAULTS:
@@ -386,7 +381,10 @@ def main() -> None:
         if sys.version_info < fault.since:
             continue
         try:
-            record(fault, asked.check)
+            with tempfile.TemporaryDirectory(prefix="evidence-") as scratch:
+                recording, _ = happen(fault, fault.recorded, Path(scratch))
+            path = EVIDENCE / f"{fault.name}.txt"
+            path.write_text(recording.text(), encoding="utf-8")
             print(fault.name, flush=True)
         except (AssertionError, RunFailed) as error:
             failed += 1

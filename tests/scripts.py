@@ -1,4 +1,7 @@
-"""Training scripts to be examined: right ones, and one mistake each."""
+"""Training scripts to be examined: right ones, and one mistake each.
+
+Who changes one records what it leaves anew: see record_facts.py.
+"""
 
 HEAD = """\
 import torch
@@ -706,7 +709,7 @@ model(torch.randn(2, 8)).sum().backward()
 """,
     ),
     "no sampler": (
-        "ranks 0 and 1 got the same batch in 20 of 20",
+        "ranks 0 and 1 got the same batch in 12 of 12",
         """\
 model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1)
@@ -1011,3 +1014,49 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
     ),
 }
 """What is wrong: some words of the page, and how it comes about."""
+
+GATHERS = """\
+from torch.distributed.nn.functional import all_gather
+
+model = DDP(nn.Linear(8, 4))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, _ in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    mine = model(x)
+    every = [torch.empty_like(mine) for _ in range(world)]
+    dist.all_gather(every, mine)
+    opt.zero_grad()
+    (mine @ torch.cat([*every]).T).logsumexp(1).sum().backward()
+    opt.step()
+"""
+GATHERED = f"gives none back (train.py:{HEAD.count(chr(10)) + 9})"
+KEEPS = "Each weight gets a gradient, and is stepped: 2 weights."
+COPIES = """\
+model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    for p in model.parameters():
+        mean = p.grad / world
+        dist.all_reduce(mean)
+        p.grad = mean
+    opt.step()
+"""
+
+NOTED = {
+    "a gather that gives no gradient back": (GATHERED, GATHERS),
+    "a gather of what has no gradient": (
+        KEEPS,
+        GATHERS.replace("(every, mine)", "(every, mine.detach())"),
+    ),
+    "a gather that gives gradients back": (
+        KEEPS,
+        GATHERS.replace("dist.all_gather(every, mine)", "every = all_gather(mine)"),
+    ),
+    "copies of the gradients are averaged": ("after every step: 12 steps.", COPIES),
+    "copies of the gradients are averaged, and left": (
+        "whether it may.",
+        COPIES.replace("        p.grad = mean\n", ""),
+    ),
+}
+"""Scripts that are not accused, and a part of what is told of each."""

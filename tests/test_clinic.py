@@ -1,4 +1,7 @@
-"""The clinic: each patient is sick on 2 and 4 ranks; its cure passes on 2, 3 and 4."""
+"""The clinic: each patient is sick on 2 and 4 ranks; its cure passes on 2, 3 and 4.
+
+`make test` tries one patient of each kind of test on 2 ranks; all are in `make lab`.
+"""
 
 import ast
 import re
@@ -267,8 +270,16 @@ def test_the_row_points_at_lines_that_are_there(patient):
     assert (None in patient.blame.values()) == (not patient.odd)
 
 
-@patients
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
+def cases(patients: list[Patient], *ranks: int) -> list:
+    """Return patients with numbers of ranks; the first is for `make test`."""
+    pairs = [(patient, n) for patient in patients for n in ranks]
+    return [
+        pytest.param(*pair, id=f"{pair[0].illness}-{pair[1]}", marks=FULL if n else ())
+        for n, pair in enumerate(pairs)
+    ]
+
+
+@pytest.mark.parametrize("patient, ranks", cases(PATIENTS, 2, 4))
 def test_the_patient_is_sick(patient, ranks):
     command = f"--nproc-per-node {ranks} {program(patient)}"
     timeout = 4 if patient.hangs else 20  # who does not may be slow
@@ -288,19 +299,7 @@ def test_the_patient_is_sick(patient, ranks):
         assert failure.line in lines, report
 
 
-SEEN = {p.name for p in PATIENTS if p.name in HEALED and not p.then}
-"""Patients of which a test below runs the cure on two ranks."""
-
-
-@pytest.mark.parametrize(
-    "patient, ranks",
-    [
-        pytest.param(p, n, marks=FULL if n > 2 or p.name in SEEN else ())
-        for p in PATIENTS
-        for n in (2, 3, 4)
-    ],
-    ids=lambda value: getattr(value, "illness", value),
-)
+@pytest.mark.parametrize("patient, ranks", cases(PATIENTS, 2, 3, 4))
 def test_the_cure_helps(patient, ranks, variant):
     run = torchrun(f"--nproc-per-node {ranks} {cure(patient, variant)}", timeout=20)
     assert len(run.lines) == ranks and all(run.lines)
@@ -447,21 +446,18 @@ def try_cell(name: str, old: str, new: str, variant, capsys) -> str:
 
 
 @pytest.mark.parametrize(
-    "patient",
-    [p for p in PATIENTS if p.name in SEEN],
-    ids=lambda patient: patient.illness,
+    "patient, ranks",
+    cases([p for p in PATIENTS if p.name in HEALED and not p.then], 2),
 )
-def test_the_notebook_calls_the_cure_a_cure(patient, variant, capsys):
+def test_the_notebook_calls_the_cure_a_cure(patient, ranks, variant, capsys):
     assert try_cell(patient.name, *change(patient), variant, capsys) == "cured"
 
 
-FIRST = {change[0]: name for name, change in reversed(SHORTCUTS.items())}
-"""By patient, the shortcut that `make test` tries; `make test-all` tries all."""
+ONE, *MORE = SHORTCUTS
 
 
 @pytest.mark.parametrize(
-    "shortcut",
-    [pytest.param(n, marks=() if n in FIRST.values() else FULL) for n in SHORTCUTS],
+    "shortcut", [ONE, *(pytest.param(name, marks=FULL) for name in MORE)]
 )
 def test_the_notebook_does_not_call_a_shortcut_a_cure(shortcut, variant, capsys):
     number, *change = SHORTCUTS[shortcut]

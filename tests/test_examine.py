@@ -3,21 +3,23 @@
 scripts.py has both.
 """
 
-import subprocess
-import sys
 import threading
+from pathlib import Path
+from zlib import crc32
 
 import pytest
-from conftest import FULL, Later, outside
-from scripts import HEAD, RIGHT, WRONG
+from conftest import FULL, Later
 
 from ddp_lab import ROOT
-from ddp_lab.kit import Limits, RunFailed, torchrun
+from ddp_lab.kit import torchrun
 from ddp_lab.kit.examine import examined, questions
+from ddp_lab.kit.terminal import follow
 from ddp_lab.kit.terminal.main import main
+from tests import record_facts
+from tests.record_facts import LIMITS, SCRIPTS
+from tests.scripts import HEAD, NOTED, RIGHT, WRONG
 
 torch, witness = Later("torch"), Later("ddp_lab.kit.examine.witness")
-LIMITS = Limits(silence=60)
 # Programs whose training is not shared, or whose ranks all write, on purpose.
 MEANT = {"script/joined", "script/single", "script/wrapped", "script/sampled"}
 MEANT |= {"script/judge", "ddp/single", "old_pages/guides"}
@@ -25,14 +27,7 @@ MEANT |= {"script/judge", "ddp/single", "old_pages/guides"}
 
 def page(script, ranks: int = 2, steps: int = 20) -> tuple[str, bool]:
     """Examine a script, and return what is told of it."""
-
-    def start(words):
-        try:
-            torchrun(words, limits=LIMITS)
-        except RunFailed:
-            pass  # as one mistake does
-
-    return examined.examine([str(script)], ranks, steps, start)
+    return examined.examine([str(script)], ranks, steps, record_facts.start)
 
 
 def written(folder, source: str):
@@ -41,19 +36,38 @@ def written(folder, source: str):
     return script
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("style", RIGHT)
-def test_a_right_script_is_not_accused(style, tmp_path):
-    told, well = page(written(tmp_path, RIGHT[style]))
-    assert "steps of" in told and well and "✗" not in told, told
+def judge(name: str, told: str, well: bool) -> None:
+    """Judge what is told of a script of scripts.py."""
+    told = " ".join(told.split())
+    assert "steps of" in told or name in WRONG, told
+    words, _ = (NOTED | WRONG).get(name, ("", ""))
+    assert words in told and well == ("✗" not in told) == (name not in WRONG), told
+    assert told.count("✗") <= 2, told
+
+
+KEPT = record_facts.load()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_mistake_is_told_and_no_right_script_is_accused(name):
+    """By what each script has left: see record_facts.py, which records anew."""
+    text = record_facts.text_of(name, Path())
+    anew = f"it has changed: python -m tests.record_facts {name!r}"
+    assert KEPT.get(name, [0])[0] == crc32(text.encode()), anew
+    judge(name, *record_facts.told(KEPT[name]))
+
+
+ALWAYS = ("a loop", "never wrapped", "no sampler", "strict=False loads nothing")
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("mistake", WRONG)
-def test_a_mistake_is_told(mistake, tmp_path):
-    words, source = WRONG[mistake]
-    told, well = page(written(tmp_path, source))
-    assert words in " ".join(told.split()) and told.count("✗") <= 2 and not well, told
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in ALWAYS else FULL) for n in SCRIPTS]
+)
+def test_a_script_leaves_what_is_kept_of_it(name, tmp_path):
+    told, well = record_facts.told(record_facts.live(name, tmp_path))
+    judge(name, told, well)
+    assert told == record_facts.told(KEPT[name])[0]
 
 
 @pytest.mark.processes
@@ -62,60 +76,6 @@ def test_what_every_rank_prints_is_named(tmp_path):
     script.write_text("import os\nprint('begin')\nprint('I am', os.environ['RANK'])\n")
     told, _ = page(script)
     assert "all ranks print the same at train.py:2." in told
-
-
-GATHERS = """\
-from torch.distributed.nn.functional import all_gather
-
-model = DDP(nn.Linear(8, 4))
-opt = torch.optim.SGD(model.parameters(), 0.1)
-for x, _ in DataLoader(data, 10, sampler=DistributedSampler(data)):
-    mine = model(x)
-    every = [torch.empty_like(mine) for _ in range(world)]
-    dist.all_gather(every, mine)
-    opt.zero_grad()
-    (mine @ torch.cat([*every]).T).logsumexp(1).sum().backward()
-    opt.step()
-"""
-GATHERED = f"train.py:{HEAD.count(chr(10)) + 9}"
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("call", "lost"),
-    [
-        ("dist.all_gather(every, mine)", True),
-        ("dist.all_gather(every, mine.detach())", False),
-        ("every = all_gather(mine)", False),
-    ],
-)
-def test_a_gradient_that_a_call_gives_nobody_back_is_named(call, lost, tmp_path):
-    source = GATHERS.replace("dist.all_gather(every, mine)", call)
-    told, well = page(written(tmp_path, source), steps=3)
-    assert well and (f"gives none back ({GATHERED})" in " ".join(told.split())) == lost
-
-
-COPIES = """\
-model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))
-opt = torch.optim.SGD(model.parameters(), 0.1)
-for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
-    opt.zero_grad()
-    mse(model(x), y).backward()
-    for p in model.parameters():
-        mean = p.grad / world
-        dist.all_reduce(mean)
-        p.grad = mean
-    opt.step()
-"""
-HELD = "after every step: 3 steps."
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(("kept", "answer"), [(True, HELD), (False, "whether it may.")])
-def test_weights_that_nothing_shows_to_be_averaged_are_compared(kept, answer, tmp_path):
-    source = COPIES if kept else COPIES.replace("        p.grad = mean\n", "")
-    told, well = page(written(tmp_path, source), steps=3)
-    assert well and answer in " ".join(told.split()), told
 
 
 def test_only_steps_that_all_ranks_took_are_compared():
@@ -167,13 +127,24 @@ def test_a_rank_that_fails_is_not_said_to_have_fewer_batches(tmp_path):
     assert "differ where the script has failed" in told and "✗" not in told, told
 
 
+def test_the_command(monkeypatch, capsys):
+    def run(launcher, words, silence, whole):
+        record_facts.leave(KEPT["set_epoch is forgotten"], words)
+        return 0
+
+    monkeypatch.setattr(follow, "run", run)
+    assert main(["examine", "train.py"]) == 1
+    assert "Call `sampler.set_epoch(epoch)`" in capsys.readouterr().out
+
+
+@FULL  # nothing is warm
 @pytest.mark.processes
-def test_the_command(tmp_path):
+def test_the_command_that_runs(tmp_path, capfd):
     script = written(tmp_path, WRONG["set_epoch is forgotten"][1])
-    command = [sys.executable, "-m", "ddp_lab.kit.terminal", "examine", str(script)]
-    done = subprocess.run(command, env=outside(), capture_output=True, text=True)
-    assert done.returncode == 1 and "Call `sampler.set_epoch(epoch)`" in done.stdout
-    assert "note:" not in done.stderr  # the script does not end as it would have
+    assert main(["examine", str(script)]) == 1
+    told = capfd.readouterr()
+    assert "Call `sampler.set_epoch(epoch)`" in told.out
+    assert "note:" not in told.err  # the script does not end as it would have
 
 
 def test_the_command_says_how_it_is_used(capsys):

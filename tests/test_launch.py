@@ -537,15 +537,19 @@ import json, os, random, sys
 print(json.dumps({
     "argv": sys.argv[1:], "cwd": os.getcwd(), "path": sys.path[0], "name": __name__,
     "file": __file__, "env": os.environ["DDP_LAB_TEST"], "in": sys.stdin.read(),
-    "threads": __import__("torch").get_num_threads(), "rank": os.environ["RANK"],
+    "rank": os.environ["RANK"], "threads": os.environ["RANK"] == "1" or
+    __import__("torch").get_num_threads(),
 }), flush=True)
 print(random.random(), flush=True)
-print(__import__("torch").initial_seed(), flush=True)
+if os.environ["RANK"] == "0" or "torch" in sys.modules:  # whose import takes long
+    print(__import__("torch").initial_seed(), flush=True)
 """
 
 
-def test_a_warm_start_is_like_a_cold_one(program, survivors):
+def test_a_warm_start_is_like_a_cold_one(program, monkeypatch):
     """So are the exit codes of programs that fail: see test_ends.py."""
+    let_torchrun_be_a_fork(monkeypatch)
+    monkeypatch.setenv("DDP_LAB_TEST", "as in a shell")
     command = f"--nproc-per-node 2 {program(SAME, head='')} a b"
     warm, cold = (torchrun(command, cold=cold) for cold in (False, True))
     assert warm.facts == cold.facts
@@ -659,7 +663,10 @@ print(dist.get_debug_level())
 """
 
 
-def test_a_program_that_sets_variables_for_torch_is_started_the_plain_way(program):
+def test_a_program_that_sets_variables_for_torch_is_started_the_plain_way(
+    program, monkeypatch
+):
+    let_torchrun_be_a_fork(monkeypatch)
     run = torchrun(f"--nproc-per-node 1 {program(SETS_FIRST, head='')}")
     assert run.lines == [["DebugLevel.DETAIL"]]
     assert "sets variables before it imports torch" in run.notes[0]
@@ -781,6 +788,7 @@ def test_a_hang_beside_a_thread_that_prints_is_told(program):
     assert "time.sleep(600)" in run.failure.where
 
 
+@FULL  # see test_watchdog.py
 def test_a_rank_that_computes_while_it_prints_is_left_alone(program):
     path = program(f"""{BEATS}
     begin = time.monotonic()

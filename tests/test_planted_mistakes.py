@@ -1,9 +1,9 @@
 """Mistakes that people make, each put into a program: none may go unnoticed.
 
 A program that keeps quiet with one of these in it teaches nothing, so this file is the
-proof that the checks in the programs can fail. `make test` plants the first mistake of
-each program and runs the program itself after it, in the same ranks; `make test-all`
-plants all of them.
+proof that the checks in the programs can fail. `make test` plants the first mistake in
+the first program of each folder here, and runs the program itself after it, in the same
+ranks; `make test-all` plants all of them.
 """
 
 import re
@@ -1090,15 +1090,20 @@ def program_file(program: str) -> Path:
     return ROOT / "ddp_lab" / f"{program}.py"
 
 
+FIRST = {Path(program).parent: program for program in reversed(MISTAKES)}.values()
+"""The first program of each folder."""
+
+
 def cases(programs: list[str]) -> list:
-    """Return each program with its first mistake and, for test-all, with the others."""
+    """Return each program with its first mistake, and with the others."""
     found = []
     for program in programs:
         by_ranks: dict[int, list[str]] = {}
         first, *others = MISTAKES[program]
         for name in others:
             by_ranks.setdefault(ranks_of(program, name), []).append(name)
-        found.append(pytest.param(program, [first], id=f"{program}: {first}"))
+        marks, name = () if program in FIRST else FULL, f"{program}: {first}"
+        found.append(pytest.param(program, [first], id=name, marks=marks))
         for names in by_ranks.values():
             more = f"{program}: {len(names)} more"
             found.append(pytest.param(program, names, id=more, marks=FULL))
