@@ -12,6 +12,9 @@ help: ## print this
 
 setup: .venv/ready ## make .venv and install what the lab needs, once
 
+# LOCKED=1 installs the versions with which all tests have passed; else the newest.
+CONSTRAINTS = $(if $(LOCKED),--constraint constraints.txt)
+
 # Otherwise JupyterLab's question about news covers the first output of a lesson.
 QUIET := {"@jupyterlab/apputils-extension:notification": \
 	{"fetchNews": "false", "checkForUpdates": false}}
@@ -23,7 +26,7 @@ QUIET := {"@jupyterlab/apputils-extension:notification": \
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	@echo "Fetching PyTorch and JupyterLab, once: about 6 GB on disk, 2 to 8 minutes."
-	$(BIN)/pip install -r requirements.txt
+	$(BIN)/pip install -r requirements.txt $(CONSTRAINTS)
 	@mkdir -p .venv/etc/ipython && cp ddp_lab/kit/cell/ipython_config.py .venv/etc/ipython
 	@mkdir -p .venv/share/jupyter/lab/settings && \
 		echo '$(QUIET)' > .venv/share/jupyter/lab/settings/overrides.json
@@ -34,7 +37,7 @@ export DDP_LAB_COLD := $(COLD)
 # In a job of SLURM, NNODES=2 shares the ranks of each run between two nodes of it.
 lab open: export DDP_LAB_NNODES := $(NNODES)
 
-lab: setup ## execute all lessons into build/lab (NPROC=4, JOBS=1, LESSONS="01 03")
+lab: setup ## run all lessons, compare outputs, into build/lab (NPROC=4, JOBS=1, LESSONS="01 03")
 	$(BIN)/python -m tools.lab --nproc "$(NPROC)" --jobs "$(JOBS)" $(LESSONS)
 
 open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)

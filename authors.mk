@@ -1,14 +1,12 @@
 # What authors and instructors do besides; the Makefile reads it where it is there.
 
-.PHONY: course outputs figs check test test-all evidence lint
+.PHONY: course outputs figs check test test-all evidence lock lint
 .PHONY: classroom release handout grade feedback gradescope grades
 .PHONY: test-classroom book open-book epub
 
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
-
 # .venv/dev-ready and .venv/classroom-ready: the groups of pyproject.toml (pip 25.1 knows them).
 .venv/%-ready: .venv/ready
-	$(BIN)/pip install --quiet --group $*
+	$(BIN)/pip install --quiet --group $* $(CONSTRAINTS)
 	@touch $@
 
 course: setup ## write what follows from tools/course.py: README, headers, numbers
@@ -44,21 +42,23 @@ epub: $(BOOK)/book-ready ## the same as one file for readers of books, build/epu
 gpus: ## prove the lab on this machine's accelerators, and record it (recorded/)
 	@$(if $(wildcard .venv/ready),$(BIN)/python,$(PYTHON)) -m tools.gpus
 
-# A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# Which tests each of these runs, and which are left, says a table in CONTRIBUTING.md.
+# How many workers -n auto means, tests/conftest.py says.
+PYTEST := $(BIN)/python -m pytest -p no:nbval -n auto --dist loadfile --no-loadscope-reorder
 
 # Containers often set it: then each worker compiles all tests again, 3 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-check: lint ## style, types, rules, recorded evidence, each program on 2 ranks
-	$(PYTEST) -p no:nbval --dist worksteal -m check tests
+check: lint ## style, types, rules, and what is a function of a record
+	$(PYTEST) --dist worksteal -m "check" tests
 
-test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
-	$(PYTEST) --reruns 1 $(NBVAL) -m "not (full or browser or repeats)" tests notebooks
+test: lint ## each promise once, on running programs; no cell of a lesson (make lab)
+	$(PYTEST) --reruns 1 -m "not (full or browser or alone)" tests
 
-test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
-	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
-	$(BIN)/python -m pytest -m alone tests
+test-all: lint .venv/book-ready .venv/browser-ready ## all there is: each number of ranks, mistake, race, browser; an hour
+	$(PYTEST) -m "not alone" tests
+	$(BIN)/python -m pytest -m "alone" tests
+	$(MAKE) lab
 
 evidence: .venv/dev-ready ## for maintainers: record what tests explain anew from live runs
 	$(BIN)/python -m tests.record_evidence
@@ -100,6 +100,9 @@ test-classroom: lint ## solutions, starters, mistakes, hostile answers; of A=rin
 	$(PYTEST) -m "not alone" $(if $(A),-k "$(A)") \
 		tests/classroom$(if $(DDP_LAB_COURSE),/test_solutions.py)
 	$(if $(A)$(DDP_LAB_COURSE),,$(BIN)/python -m pytest -m alone tests/classroom)
+
+lock: $(patsubst %,.venv/%-ready,dev book browser classroom) ## for maintainers: keep this .venv's versions (constraints.txt)
+	$(BIN)/pip freeze --exclude-editable | grep -vE '^(nvidia|cuda|triton)' > constraints.txt
 
 lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
 	$(BIN)/ruff check .

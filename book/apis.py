@@ -56,11 +56,7 @@ def lessons_by_name() -> dict[str, dict[str, Path]]:
     """Return, for each name, the lessons that use it, and the first program there."""
     found: dict[str, dict[str, Path]] = defaultdict(dict)
     for each in course.LESSONS:
-        paths = [
-            path for path, _ in notebooks.programs(course.PATH / course.file(each))
-        ]
-        for path in dict.fromkeys(paths):
-            text = path.read_text()
+        for path, text in notebooks.programs(course.PATH / course.file(each)):
             # The shared end is a lesson once, in the first one.
             own = text if each is course.LESSONS[0] else text.partition(end.RULE)[0]
             for name in called(own):

@@ -1,7 +1,6 @@
 """What a lesson's page has beside its notebook: programs, steppers, hints, answers."""
 
 import re
-import shutil
 from functools import cache
 from pathlib import Path
 
@@ -55,21 +54,21 @@ class ProgramDiff(Lexer):
 
 
 @cache
-def programs(notebook: Path) -> list[Path]:
+def programs(notebook: Path) -> dict[Path, str]:
     """Return the programs of a lesson, in the order in which it writes them."""
-    return [*dict.fromkeys(path for path, _ in notebooks.programs(notebook))]
+    return dict(notebooks.programs(notebook))
 
 
 def whole_programs(app):
     """Yield a page for each program: where a lesson's links to the whole file lead."""
     for lesson in course.LESSONS:
         notebook = course.PATH / course.file(lesson)
-        for program in sorted(programs(notebook)):
+        for program, text in sorted(programs(notebook).items()):
             name = program.relative_to(ROOT)
             title = f"{course.NUMBERS[lesson.name]} · {lesson.title}"
             back = f'<a href="../../notebooks/{notebook.stem}.html">{title}</a>'
             file = f'<a href="{program.name}" download="">{name}</a>'
-            code = highlight(program.read_text(), PythonLexer(), HtmlFormatter())
+            code = highlight(text, PythonLexer(), HtmlFormatter())
             body = f"<h1>{program.name}</h1><p>{file}, of {back}</p>{code}"
             yield (
                 str(name.with_suffix("")),
@@ -77,7 +76,7 @@ def whole_programs(app):
                 "page.html",
             )
             (app.outdir / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(program, app.outdir / name)
+            (app.outdir / name).write_text(text)
 
 
 def share_sidebar(app, page, template, context, doctree):

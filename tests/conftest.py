@@ -31,6 +31,13 @@ SCRIPTS = ROOT / "ddp_lab" / "script"
 """Scripts as people write them, without a check and without the lab's end."""
 VERDICT = ROOT / "ddp_lab" / "profiling" / "verdict.py"
 """A tool to take home, written by hand; it is no program of ranks."""
+# git ignores the stubs of exercises and puzzles: they are what the cells write now.
+with suppress(ImportError):  # without Jupyter nobody reads notebooks
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        from tools import notebooks
+
+        notebooks.write_stubs()
+
 PROGRAMS = sorted(
     p
     for p in (ROOT / "ddp_lab").glob("*/*.py")
@@ -125,7 +132,6 @@ LONG = (
 """Files of which each takes minutes, so that no worker should come to them last."""
 
 # jsonschema, which nbformat imports, does without it; its grammar takes 1.4 seconds.
-# Where pytest has nbval, that has imported it before: `make check` runs without.
 sys.modules["rfc3987_syntax"] = None
 
 # Beside other tests, a second thread of torch mostly spins while it waits for a core.
@@ -139,21 +145,7 @@ with suppress(ImportError):  # without Jupyter nobody starts a kernel
 
     LocalPortCache.find_available_port = lambda self, ip: ports.free_port()
 
-# A kernel that has died before it has run anything may be started once more.
-with suppress(ImportError):
-    from nbval import kernel as nbval_kernel
-
-    start_kernel = nbval_kernel.start_new_kernel
-
-    def start_kernel_twice(*args, **kwargs):
-        try:
-            return start_kernel(*args, **kwargs)
-        except RuntimeError:
-            return start_kernel(*args, **kwargs)
-
-    nbval_kernel.start_new_kernel = start_kernel_twice
-
-# Most lessons import torch in their kernels: nbval's are forks of the warm process.
+# To import torch takes a kernel seconds: ours are forks of the warm process.
 with suppress(ImportError):
     from ipykernel import kernelspec
 
@@ -181,12 +173,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)  # a machine may have pytest without xdist
 def pytest_xdist_auto_num_workers(config):
-    """Say what `-n auto` means here: a test that waits costs no core.
-
-    In `make check` few wait, and each worker takes seconds to collect all tests.
-    """
-    each = 2 if config.getoption("markexpr") == "check" else 3
-    return min(each * (os.cpu_count() or 1), 12)
+    """Say what `-n auto` means here: a test that waits costs no core."""
+    return min(2 * (os.cpu_count() or 1), 12)
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -200,14 +188,11 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(config, items):
     """Mark what `make check` runs; mix the files, each of which one worker takes.
 
-    All notebooks at once would need more memory than there is. So they, like tests
-    that wait, come among others, in an order that is always the same.
+    Those that wait come among others, in an order that is always the same.
     """
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
-        if item.path.suffix == ".ipynb":  # a rerun's kernel knows no earlier cell
-            item.add_marker(pytest.mark.flaky(reruns=0))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: (item.path.name not in LONG, _mixed(item.path)))
 

@@ -5,7 +5,7 @@
 Each fault of faults.py happens once more. tests/evidence/NAME.txt then holds the
 program and what its ranks left, a section for each file of the run's log folder;
 whatever differs from machine to machine is taken out, so that a new recording gives a
-small diff. What the lab makes of it is kept by `pytest --snapshot-update`, which
+small diff. Whom the lab then blames is kept by `pytest --snapshot-update`, which
 `make evidence` runs next. Read both diffs before you commit them. test_failures.py lets
 the faults happen again, and compares.
 """
@@ -26,7 +26,7 @@ from unittest import mock
 
 from ddp_lab import ROOT
 from ddp_lab.kit import launch
-from ddp_lab.kit.explain.cause import Cause
+from ddp_lab.kit.explain.cause import Cause, Stand
 from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.find import find_failure, find_notes
@@ -143,14 +143,17 @@ class Explanation:
     notes: list[Cause]
     warnings: list[list[str]]
 
-    def text(self) -> str:
-        """Return what a reader is shown, and the facts behind it, on no machine."""
-        lines = [f"exit codes {', '.join(map(str, self.exit_codes))}"]
+    def row(self) -> str:
+        """Return what is kept of it: kinds, ranks and lines, and no sentence."""
+        codes = " ".join("-" if code is None else str(code) for code in self.exit_codes)
+        told = [f"exit codes {codes}", *map(_brief, self.notes)]
         if failure := self.failure:
-            kind = ", ".join(filter(None, (failure.kind, failure.symptom)))
-            lines = [f"{kind}; {lines[0]}", failure.report(traceback=False)]
-        lines += [str(note) for note in self.notes]
-        return self._anywhere("\n".join(lines))
+            told.insert(0, ", ".join(filter(None, (failure.kind, failure.symptom))))
+            told += map(_brief, (failure.why, *failure.also))
+            told += [_brief(known, rank) for rank, known in failure.by_rank.items()]
+            for ranks, cause in failure.attempts.ways if failure.attempts else ():
+                told.append(f"attempts {' '.join(map(str, ranks))} {_brief(cause)}")
+        return "; ".join(told)
 
     def differences(self, other: "Explanation") -> list[str]:
         """Return how this explanation of a fault differs from another one.
@@ -170,6 +173,18 @@ class Explanation:
         for path in (str(self.here), os.path.relpath(self.here)):
             text = text.replace(f"{path}/", "")
         return _anywhere(text)
+
+
+def _brief(what: Cause | Stand, rank: int | None = None) -> str:
+    """Return kind, ranks and line, as in `Absent 1 :16` or `0 waits for 1 :17`."""
+    rank = what.rank if what.rank is not None else rank
+    words = [] if rank is None else [str(rank)]
+    if isinstance(what, Stand):
+        words.append(what.state)
+        words += ["for", *map(str, what.peers)] if what.peers else []
+    else:
+        words.insert(0, type(what).__name__)
+    return " ".join(words + ([f":{what.frame.line}"] if what.frame else []))
 
 
 def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
@@ -197,7 +212,8 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
         name: _tidy(name, _anywhere(_placeless(text, here)))
         for name, text in sorted(last.items())
     }
-    return Recording(name, text.rstrip("\n"), files), run
+    program = re.sub(r"notebooks/\w+\.ipynb", "a notebook", text)  # its number changes
+    return Recording(name, program.rstrip("\n"), files), run
 
 
 @contextmanager

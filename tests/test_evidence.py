@@ -1,8 +1,8 @@
 """What the lab makes of runs that are kept in tests/evidence: no process is needed.
 
 Each is explained anew, and judged twice: by what faults.py says that a reader needs,
-and by what a reader was shown before, which __snapshots__/test_evidence.ambr keeps.
-`pytest --snapshot-update tests/test_evidence.py` keeps what is shown now.
+and by the kinds, ranks and lines of __snapshots__/test_evidence.ambr, one row a run.
+`pytest --snapshot-update tests/test_evidence.py` keeps those of today.
 """
 
 import builtins
@@ -39,15 +39,13 @@ from ddp_lab.kit.run.rank import _raised
 from tests.faults import FAULTS
 from tests.record_evidence import EVIDENCE, Recording
 
-faults = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 
-
-@faults
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_kept_run_is_explained(fault, tmp_path, snapshot):
     recording = Recording.load(fault)
     told = recording.explain(tmp_path)
     fault.judge(fault.recorded, told, recording.program)
-    assert told.text() == snapshot
+    assert told.row() == snapshot
     assert not (told.failure and said_twice(told.failure))
 
 
@@ -76,13 +74,13 @@ def test_what_is_kept_names_no_machine():
     assert size < 1_300_000
 
 
-@faults
-def test_finding_a_failure_changes_nothing(fault, tmp_path):
-    recording = Recording.load(fault)
-    log, ending = recording.lay_out(tmp_path), recording.ending
-    before = repr(log)
-    assert repr(find_failure(log, *ending)) == repr(find_failure(log, *ending))
-    assert repr(log) == before
+def test_finding_a_failure_changes_nothing(tmp_path):
+    for fault in FAULTS:
+        recording = Recording.load(fault)
+        log, ending = recording.lay_out(tmp_path / fault.name), recording.ending
+        before = repr(log)
+        first, second = find_failure(log, *ending), find_failure(log, *ending)
+        assert (repr(first), before) == (repr(second), repr(log)), fault.name
 
 
 def test_explaining_needs_no_process():

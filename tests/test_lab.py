@@ -2,7 +2,10 @@
 
 import re
 import socket
+import subprocess
+import sys
 import threading
+from base64 import b64encode
 
 import pytest
 from conftest import wait_until
@@ -19,6 +22,7 @@ from ddp_lab import ROOT  # noqa: E402
 from ddp_lab.kit.cell import magics  # noqa: E402
 from ddp_lab.kit.run.warm import LENT  # noqa: E402
 from tools import lab, notebooks  # noqa: E402
+from tools.compare import differences  # noqa: E402
 
 pytestmark = pytest.mark.processes
 
@@ -68,13 +72,74 @@ def test_a_failing_lesson_stops_no_other(tmp_path, monkeypatch, capsys, program)
     table = capsys.readouterr().out.split("result\n")[1].splitlines()
     assert (
         table[0].startswith("01_sick")
-        and "In [5] RunFailed: there is no file" in table[0]
+        and "failed at cell 5: RunFailed: there is no file" in table[0]
     )
-    name, _, ranks, backend, result = table[1].split()
-    assert (name, ranks, result) == ("02_well", "3", "ok")
-    assert backend in ("gloo", "nccl")
+    assert re.fullmatch(r"02_well +\d+ +3 +ok, outputs not compared", table[1])
     assert "[rank 2] of 3" in (lab.FOLDER / "02_well.html").read_text()
     assert "there is no file" in (lab.FOLDER / "01_sick.html").read_text()
+
+
+PICTURE = """
+from base64 import b64encode
+from IPython.display import HTML
+HTML(f'<img src="data:image/svg+xml;base64,{b64encode(b"<svg><g/></svg>").decode()}">')
+"""
+
+
+def test_a_cell_that_gives_something_else_is_told_beside_what_is_committed(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    monkeypatch.setattr(lab, "FOLDER", tmp_path / "build" / "lab")
+    monkeypatch.setattr(lab, "unlike", lambda: "")
+    monkeypatch.setattr("sys.argv", ["lab"])
+    monkeypatch.setenv(LENT, "")
+    path = tmp_path / "01_a.ipynb"
+    times = new_code_cell("import time; time.time()")
+    times.metadata["tags"] = ["nbval-ignore-output"]
+    notebook = lesson("print('loss', 0.25)", "1 + 1", PICTURE)
+    notebook.cells += [times, new_code_cell("# NBVAL_IGNORE_OUTPUT\nid(time)")]
+    nbformat.write(notebook, path)
+    notebooks.execute(path)
+
+    with pytest.raises(SystemExit) as end:
+        lab.main()
+    assert end.value.code == 0 and re.search(r"01_a .* ok\n", capsys.readouterr().out)
+
+    committed = notebooks.read(path)
+    committed.cells[2].outputs[0].text = "loss 0.5\n"
+    committed.cells[3].outputs.clear()
+    html = committed.cells[4].outputs[0].data["text/html"]
+    other = "data:image/svg+xml;base64," + b64encode(b"<svg><a/></svg>").decode()
+    committed.cells[4].outputs[0].data["text/html"] = f'<img src="{other}">'
+    assert html != f'<img src="{other}">'
+    nbformat.write(committed, path)
+    with pytest.raises(SystemExit) as end:
+        lab.main()
+    said = capsys.readouterr().out
+    assert end.value.code == 1 and "differs at cells 3, 4, 5" in said
+    assert "cell 3: print('loss', 0.25)" in said
+    assert "-loss 0.5\n    +loss 0.25\n" in said
+    assert "+2\n" in said
+    assert "-<a/>\n    +<g/>\n" in said
+
+
+def test_nbval_finds_the_same_cells(tmp_path):
+    """On its own as well: pytest --nbval notebooks/NN_subject.ipynb."""
+    notebook = lesson("print('loss', 0.25)", "1 + 1", "import sys; print(sys.flags)")
+    path = tmp_path / "01_a.ipynb"
+    nbformat.write(notebook, path)
+    notebooks.execute(path)
+    executed, committed = notebooks.read(path), notebooks.read(path)
+    committed.cells[2].outputs[0].text = "loss 0.5\n"
+    committed.cells[3].outputs[0].data["text/plain"] = "3"
+    nbformat.write(committed, path)
+    ours = [each.number for each in differences(committed, executed)]
+    options = ["-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "-rf"]
+    command = [sys.executable, "-m", "pytest", *options, str(path)]
+    said = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    theirs = re.findall(r"^FAILED .*::Cell (\d+)\b", said.stdout, re.M)
+    assert ours == [3, 4] == [int(number) + 1 for number in theirs], said.stdout
 
 
 def test_a_kernel_listens_at_no_port_that_another_process_was_given(

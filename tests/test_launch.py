@@ -684,6 +684,19 @@ def test_a_changed_variable_starts_the_warm_process_anew(program, warm, monkeypa
     assert server_of(warm) != first
 
 
+def test_a_variable_that_torch_reads_later_needs_no_other_warm_process(
+    program, warm, monkeypatch
+):
+    level = program("import torch.distributed as t; print(t.get_debug_level())")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert torchrun(f"--nproc-per-node 1 {level}").lines == [["DebugLevel.OFF"]]
+    first = server_of(warm)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    assert torchrun(f"--nproc-per-node 1 {level}").lines == [["DebugLevel.DETAIL"]]
+    assert server_of(warm) == first
+
+
 def test_a_warm_start_that_is_not_to_be_had_is_told_once(
     program, warm, monkeypatch, tmp_path
 ):

@@ -1,20 +1,22 @@
-"""Every picture can be read, in a narrow window too, and ticks no call that failed."""
+"""What the kit draws: true to values, readable in narrow windows, no false ticks."""
 
 import base64
 import json
 import re
 import shutil
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html import unescape
 
 import pytest
-from test_figures import FIGS, NOTEBOOKS, SAMPLES
+from test_figures import FIGS, NOTEBOOKS, SAMPLES, SVG, nodes
 from test_jupyterlab import notebook, page_of, server  # noqa: F401  (fixtures)
 
 from ddp_lab.kit.cell import display, plots, variants
 from ddp_lab.kit.draw import RANK_COLORS, bar_color, before_after, standstill
-from ddp_lab.kit.draw.colors import WHITE, contrast, text_on
-from ddp_lab.kit.draw.svg import READABLE, text_width
+from ddp_lab.kit.draw.colors import PALE, WHITE, contrast, text_on
+from ddp_lab.kit.draw.svg import READABLE, Svg, text_width
+from ddp_lab.kit.draw.timeline import RANK_BAR, timeline, timelines
 from ddp_lab.kit.explain.cause import Stand
 from ddp_lab.kit.explain.causes.ended import Signalled
 from ddp_lab.kit.explain.find import find_failure
@@ -30,6 +32,185 @@ FRAME = Frame("a<b.py", 7, "main")
 def call(name: str, number: int = 1, done: bool = True, line: int = 0) -> Call:
     frame = Frame("a.py", line, "main") if line else None
     return Call(name, name, "0", number, ((4,),), ("float32",), done, False, frame)
+
+
+# Values before and after
+
+
+def cells_after(svg: Svg) -> list[tuple[str, str]]:
+    """Return (text, fill) of the cells right of the arrow, from top to bottom."""
+    root = ElementTree.fromstring(str(svg))
+    boxes = [box for box in nodes(svg, "rect") if box.get("rx") == "3"]
+    middle = float(svg.width) / 2
+    cells = []
+    for box in boxes:
+        left, top = float(box.get("x")), float(box.get("y"))
+        right, bottom = left + float(box.get("width")), top + float(box.get("height"))
+        inside = [
+            node.text
+            for node in root.iter(f"{SVG}text")
+            if left < float(node.get("x")) < right
+            and top < float(node.get("y")) < bottom
+        ]
+        if left > middle and inside:
+            cells.append((inside[0], box.get("fill")))
+    return cells
+
+
+def fills(count: int) -> list[str]:
+    """Return the fill of a cell of each of the first ranks."""
+    own = before_after("", list(range(count)), list(range(count)))
+    return [fill for _, fill in cells_after(own)]
+
+
+def test_before_after_says_everything_in_words():
+    svg = before_after("gather", [1, 2.5], [[1, 2.5], None])
+    assert svg.title == "gather"
+    assert svg.desc == (
+        "Before: rank 0 1; rank 1 2.5. After: rank 0 1, 2.5; rank 1 nothing."
+    )
+    assert repr(svg) == f"{svg.title}: {svg.desc}"
+    assert str(svg) == str(before_after("gather", [1, 2.5], [[1, 2.5], None]))
+
+
+def test_a_drawing_shows_as_an_image_with_its_words():
+    svg = before_after("gather", ['"<a>"', 2], [["x", 2], None])
+    image = re.search(
+        r'<img alt="([^"]+)" .*src="data:image/svg\+xml;base64,([^"]+)">',
+        svg._repr_html_(),
+    )
+    assert unescape(image[1]) == repr(svg)
+    assert base64.b64decode(image[2]).decode() == str(svg)
+
+
+def test_a_value_that_moved_has_the_color_of_where_it_was():
+    blue, orange, green = fills(3)
+    ring = before_after("ring", [10, 11, 12], [12, 10, 11])
+    assert cells_after(ring) == [("12", green), ("10", blue), ("11", orange)]
+    kept = before_after("kept", [7, 7, 8], [7, 7, 7])
+    assert cells_after(kept) == [("7", blue), ("7", orange), ("7", blue)]
+
+
+def test_a_value_that_was_computed_is_white():
+    _, orange = fills(2)
+    # The 2 on rank 0 is a sum, although rank 0 held a 2 before, in its other cell.
+    summed = before_after("reduce to rank 0", [[1, 2], [1, 3]], [[2, 5], [1, 3]])
+    assert cells_after(summed) == [
+        ("2", WHITE),
+        ("5", WHITE),
+        ("1", orange),
+        ("3", orange),
+    ]
+
+
+VALUES = {
+    "0": (0, -0.0),
+    "3": (3, 3.0),
+    "0.3333": (1 / 3,),
+    "-0.05": (-0.05,),
+    "1235": (1234.56,),
+    "123456": (123456,),
+    "1.2e7": (12345678,),
+    "1e-9": (1e-9,),
+    "nan": (float("nan"),),
+    "-inf": (float("-inf"),),
+    "True": (True,),
+    "A+B": ("A+B",),
+}
+
+
+def test_values_are_written_short():
+    for text, values in VALUES.items():
+        for value in values:
+            told = before_after("", [value], [value]).desc
+            assert told.startswith(f"Before: rank 0 {text}."), value
+
+
+def test_tensors_and_lists_of_lists_are_laid_out_flat():
+    class Tensor:
+        def tolist(self):
+            return [[1.0, 2.0], [3.0, 4.0]]
+
+    flat = before_after("", [[1, 2, 3, 4]], [None])
+    for nested in (Tensor(), [[1, 2], [3, 4]], ([1, 2], [3, 4])):
+        assert str(before_after("", [nested], [None])) == str(flat)
+    assert "1, –, 2" in before_after("", [[1, None, 2]], [None]).desc
+
+
+def test_the_end_of_a_long_row_is_cut_off():
+    assert "5, 6, …;" in before_after("", [list(range(9)), 0], [0, 0]).desc
+    assert "6, 7;" in before_after("", [list(range(8)), 0], [0, 0]).desc
+
+
+def test_markup_in_values_and_titles_is_text():
+    svg = before_after("a < b & c", ["<script>"], ["&amp;"])
+    root = ElementTree.fromstring(str(svg))
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert {"a < b & c", "<script>", "&amp;"} <= set(texts)
+
+
+def test_ranks_that_do_not_match_are_refused():
+    for before, after in (([], []), ([1], [1, 2])):
+        with pytest.raises(ValueError, match="ranks before"):
+            before_after("broken", before, after)
+
+
+# Timelines, plots, differences
+
+
+def test_a_timeline_shows_bars_labels_and_waits_to_scale():
+    rows = [
+        [["work", 5.0, 6.0], ["wait for rank 1", 6.0, 9.0], ["a long label", 9.0, 9.1]],
+        [["work", 5.0, 9.0]],
+    ]
+    picture = timeline(rows, "a straggler")
+    words = ElementTree.fromstring(str(picture)).iter(f"{SVG}text")
+    assert [word.text for word in words][-5:] == [
+        "rank 0",
+        "rank 1",
+        "work",
+        "wait for rank 1",
+        "work",
+    ]
+    bars = [bar for bar in nodes(picture, "rect") if bar["height"] == str(RANK_BAR)][2:]
+    left, second = float(bars[0]["x"]), float(bars[0]["width"])
+    spans = [(float(bar["x"]) - left, float(bar["width"])) for bar in bars]
+    drawn = [length / second for span in spans for length in span]
+    assert drawn == pytest.approx([0, 1, 1, 3, 4, 0.1, 0, 4], abs=0.01)
+    assert [bar["y"] == bars[0]["y"] for bar in bars] == [True, True, True, False]
+    assert [bar["fill"] == PALE for bar in bars] == [False, True, False, False]
+    assert "rank 1: work 0.000 to 4.000 s" in repr(picture)
+
+
+def test_timelines_to_be_compared_have_one_scale():
+    quick, slow = timelines({"quick": [[["a", 5.0, 6.0]]], "slow": [[["a", 0, 2.0]]]})
+
+    wide = [float(nodes(svg, "rect")[-1]["width"]) for svg in (quick, slow)]
+    assert wide[1] == pytest.approx(2 * wide[0], rel=0.01)
+
+
+def test_a_timeline_of_nothing_or_backwards_is_refused():
+    for rows in ([], [[], []], [[["work", 2.0, 1.0]]]):
+        with pytest.raises(ValueError):
+            timeline(rows, "broken")
+
+
+def test_a_plot_is_an_image_with_its_title():
+    figures = pytest.importorskip("matplotlib.figure")
+    plot = plots.Plot("by class", figures.Figure())
+    assert plot.png().startswith(b"\x89PNG")
+    assert '<img alt="by class" ' in plot._repr_html_()
+    assert 'src="data:image/png;base64,' in plot._repr_html_()
+    assert repr(plot) == "Plot: by class"
+
+
+def test_a_difference_is_shown_whole_and_in_two_colors():
+    lines = ["--- a.py", "+++ b.py", "", " same", "-old <1>", "-old 2", "+new"]
+    shown = variants._html(lines)
+    red = f'<div style="background-color: {variants.COLORS["-"]};">'
+    green = f'<div style="background-color: {variants.COLORS["+"]};">'
+    assert f"{red}-old &lt;1&gt;\n-old 2</div>{green}+new</div>" in shown
+    assert "<div> same</div>" in shown and "--- a.py\n+++ b.py\n" in shown
 
 
 # Where ranks stand
@@ -87,22 +268,25 @@ def test_of_a_rank_that_left_no_record_no_call_is_told():
     assert ["–" in row for row in drawn[:2]] == [False, False] and "1. –" in drawn[2]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_no_call_is_ticked_that_raised_or_is_waited_in(fault, tmp_path):
-    recording = Recording.load(fault)
-    log = recording.lay_out(tmp_path)
-    failure, _ = find_failure(log, *recording.ending)
-    for rank in log.ranks:
-        assert not (
-            rank.heard.gave_up and rank.calls and all(c.done for c in rank.calls)
-        )
-    if not failure or not failure.stands:
-        return
-    drawn = rows(standstill(failure.stands, [r.calls for r in log.ranks], {}, {}))
-    for stand, row in zip(failure.stands, drawn, strict=True):
-        if stand.call:  # each group counts its own calls
-            told = re.findall(rf"{stand.call.number}\. {stand.call.name}\s(.)", row)
-            assert stand.call.p2p or "…" in told
+def test_no_call_is_ticked_that_raised_or_is_waited_in(tmp_path):
+    drawn = 0
+    for fault in FAULTS:
+        recording = Recording.load(fault)
+        log = recording.lay_out(tmp_path / fault.name)
+        failure, _ = find_failure(log, *recording.ending)
+        calls = [rank.calls for rank in log.ranks]
+        for rank, made in zip(log.ranks, calls, strict=True):
+            all_done = made and all(each.done for each in made)
+            assert not (rank.heard.gave_up and all_done), fault.name
+        if not failure or not failure.stands:
+            continue
+        drawing = rows(standstill(failure.stands, calls, {}, {}))
+        for stand, row in zip(failure.stands, drawing, strict=True):
+            if stand.call and not stand.call.p2p:  # each group counts its own calls
+                told = re.findall(rf"{stand.call.number}\. {stand.call.name}\s(.)", row)
+                assert "…" in told, fault.name
+                drawn += 1
+    assert drawn
 
 
 def test_the_call_that_raised_is_the_last_one_at_its_line():
@@ -143,13 +327,13 @@ def test_the_recorder_is_asked_whether_a_call_is_done(backend, state, retired, d
 LONG_NAMES = ("reduce_scatter_tensor", "all_gather_into_tensor", "monitored_barrier")
 
 
-@pytest.mark.parametrize("name", LONG_NAMES)
-def test_the_name_of_a_call_fits_into_its_box(name):
-    drawn = standstill([Stand(0, "left")], [[call(name, 100)]], {}, {})
-    box = re.search(r"<b>(100\. .*?)</b>", drawn)[1]
+def test_the_name_of_a_call_fits_into_its_box():
     room = 12 * 12 - 2 * 6 - 2 * 2  # its width without padding and border
-    for part in re.split(r" |<wbr>", unescape(box)):
-        assert text_width(part, 12, bold=True) <= room, part
+    for name in LONG_NAMES:
+        drawn = standstill([Stand(0, "left")], [[call(name, 100)]], {}, {})
+        box = re.search(r"<b>(100\. .*?)</b>", drawn)[1]
+        for part in re.split(r" |<wbr>", unescape(box)):
+            assert text_width(part, 12, bold=True) <= room, part
 
 
 # Colors
@@ -158,11 +342,12 @@ def test_the_name_of_a_call_fits_into_its_box(name):
 THEMES = (WHITE, "#111111", "#212121")
 
 
-@pytest.mark.parametrize("rank", range(8))
-def test_a_ranks_bar_is_seen_in_every_theme_and_carries_text(rank):
-    for theme in THEMES:
-        assert contrast(bar_color(rank), theme) >= 3, theme
-    assert contrast(bar_color(rank), text_on(bar_color(rank))) >= 4.5
+def test_ranks_colors_differ_carry_text_and_are_seen_in_every_theme():
+    assert len(set(RANK_COLORS)) == 8
+    for color in (*RANK_COLORS, *map(bar_color, range(8))):
+        assert contrast(color, text_on(color)) >= 4.5
+    for bar in map(bar_color, range(8)):
+        assert min(contrast(bar, theme) for theme in THEMES) >= 3
 
 
 def test_what_is_drawn_of_ranks_has_the_colors_of_bars():
@@ -197,14 +382,12 @@ def badly_shown(source: str) -> list[str]:
     return bad + ["another form"] * (boxes.count("<img") - len(IMAGE.findall(boxes)))
 
 
-@pytest.mark.parametrize(
-    "path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda p: p.stem
-)
-def test_a_lessons_pictures_scroll_before_they_are_too_small(path):
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    prose = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
-    assert any(map(BOX.search, prose))
-    assert [bad for source in prose for bad in badly_shown(source)] == []
+def test_a_lessons_pictures_scroll_before_they_are_too_small():
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        prose = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+        assert any(map(BOX.search, prose)), path.name
+        assert [bad for source in prose for bad in badly_shown(source)] == [], path.name
 
 
 # In a browser

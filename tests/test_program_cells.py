@@ -409,6 +409,16 @@ def test_what_was_before_a_cell_that_is_refused_is_not_run(workplace, monkeypatc
     assert runs == [["a/other.py"], ["a/new.py"]]
 
 
+def test_who_runs_a_program_before_its_cell_is_told_the_notebook(workplace, tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    notebook = new_notebook(cells=[new_code_cell("%%program a/late.py\n" + BASE)])
+    nbformat.write(notebook, tmp_path / "notebooks" / "07_late.ipynb")
+    with pytest.raises(UsageError, match="the cell of notebooks/07_late.ipynb whose"):
+        magics.torchrun("--nproc-per-node 2 a/late.py")
+    with pytest.raises(RunFailed, match="there is no file a/never.py"):
+        magics.torchrun("--nproc-per-node 2 a/never.py")
+
+
 def test_a_program_that_was_changed_elsewhere_is_run_with_a_word(
     workplace, monkeypatch, capsys
 ):

@@ -1,8 +1,8 @@
 """Every program runs alone, from any folder, on 2, 3 and 4 ranks.
 
 On 4 it is torchrun that starts them, as in the notebooks; else nobody (see ranks.py).
-`make test` sees them on 2 ranks in the notebooks, and most of them on 3 after a planted
-mistake.
+`make lab` runs them in their notebooks, and `make test` some on 3 ranks after a planted
+mistake; here is what is left to `make test-all`.
 """
 
 from fnmatch import fnmatch
@@ -36,14 +36,14 @@ PROCESSES = pytest.mark.processes
 
 
 def cases():
-    """Return programs with numbers of ranks, marked by where they run."""
+    """Return programs with numbers of ranks."""
     for path in HEALTHY:
-        marks = {2: [pytest.mark.check, pytest.mark.repeats], 3: [FULL], 4: [FULL]}
-        for ranks, more in marks.items():
-            marked = [PROCESSES, *more]
-            yield pytest.param(path, ranks, marks=marked, id=f"{name_of(path)}-{ranks}")
+        for ranks in (2, 3, 4):
+            yield pytest.param(path, ranks, id=f"{name_of(path)}-{ranks}")
 
 
+@FULL
+@PROCESSES
 @pytest.mark.parametrize("path, ranks", list(cases()))
 def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
     folder = tmp_path / "elsewhere"

@@ -2,22 +2,26 @@
 
     python -m tools.lab [--nproc N] [--jobs N] [NN ...]
 
-papermill writes each executed notebook to build/lab, with an HTML copy beside it.
+papermill writes each executed notebook to build/lab, with an HTML copy beside it. What
+its cells gave is compared with what is committed, as nbval does, where it should be the
+same: on CPUs, with the lesson's own number of ranks. The checks in the cells hold
+everywhere.
 Lessons run side by side, the longest first, because many of their cells wait. A cell
 tagged `alone` measures time: it has the machine to itself. A lesson that fails does
-not stop the others; the table at the end shows its first error.
+not stop the others; the table at the end shows where it did.
 """
 
 import argparse
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,7 @@ from ddp_lab.kit.cell.display import table
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import WARM
 from tools import notebooks
+from tools.compare import Difference, differences
 
 FOLDER = ROOT / "build" / "lab"
 CELL_TIMEOUT = 900  # seconds; a run ends itself long before (see launch.py)
@@ -52,6 +57,7 @@ LINKS = {  # of a lesson, and of its page in build/lab
     r'href="([\dA]\d_\w+)\.ipynb': r'href="\1.html',
 }
 MOST_JOBS = 64  # ranks, and lessons at a time
+HEAD = ["lesson", "seconds", "ranks", "result"]
 
 
 @dataclass(frozen=True)
@@ -61,13 +67,27 @@ class Result:
     lesson: str
     seconds: float
     ranks: int
-    error: str | None
+    error: str = ""
+    """where it failed, and with which words"""
+    differences: list[Difference] = field(default_factory=list)
+    compared: bool = True
+    """whether outputs were compared; the checks in the cells always hold"""
 
-    def row(self, gpus: int) -> list[str]:
-        """Return the cells of the table; the backend follows `process_group()`."""
-        backend = "nccl" if gpus >= self.ranks else "gloo"
-        seconds, ranks = f"{self.seconds:.0f}", str(self.ranks)
-        return [self.lesson, seconds, ranks, backend, self.error or "ok"]
+    @property
+    def is_ok(self) -> bool:
+        """Whether no cell failed or gave anything else than what is committed."""
+        return not (self.error or self.differences)
+
+    def __str__(self) -> str:
+        """Return, say, `ok`, `differs at cell 12` or `failed at cell 12: ...`."""
+        numbers = [str(each.number) for each in self.differences]
+        cells = f"cell{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        ok = "ok" if self.compared else "ok, outputs not compared"
+        return self.error or (f"differs at {cells}" if numbers else ok)
+
+    def row(self) -> list[str]:
+        """Return the cells of the table."""
+        return [self.lesson, f"{self.seconds:.0f}", str(self.ranks), str(self)]
 
 
 class Machine:
@@ -127,7 +147,7 @@ class Progress:
             self.done += 1
             self.at.pop(result.lesson, None)
             clear = "\r\033[K" if sys.stdout.isatty() else ""
-            how = f"{result.error or 'ok'}, {result.seconds:.0f} s"
+            how = f"{result}, {result.seconds:.0f} s"
             count = f"[{self.done}/{self.lessons}]"
             print(f"{clear}{count} {result.lesson}: {how}", flush=True)
 
@@ -150,7 +170,9 @@ class Client(PapermillNotebookClient):
     machine: Machine
 
     def execute_cell(self, cell: NotebookNode, cell_index: int, **options: Any) -> Any:
-        self.progress.cell(self.lesson, cell_index + 1, len(self.nb.cells))
+        if cell.cell_type == "code":
+            code = [each.cell_type == "code" for each in self.nb.cells]
+            self.progress.cell(self.lesson, sum(code[: cell_index + 1]), sum(code))
         with self.machine.cell(ALONE in cell.metadata.get("tags", [])):
             return super().execute_cell(cell, cell_index, **options)
 
@@ -178,17 +200,27 @@ papermill_engines.register("lessons", Lessons)
 
 
 def execute(
-    path: Path, nproc: int | None, progress: Progress, machine: Machine
+    path: Path, nproc: int | None, alike: bool, progress: Progress, machine: Machine
 ) -> Result:
-    """Execute the lesson `path` with `nproc` ranks, or with as many as it asks for."""
+    """Execute a lesson, and compare what its cells gave with what is committed.
+
+    Args:
+        path: its notebook.
+        nproc: the number of ranks; None for as many as it asks for.
+        alike: whether this machine gives what is committed.
+        progress: is told how far it is.
+        machine: its cells ask for it.
+    """
     target = FOLDER / path.name
-    default = papermill.inspect_notebook(str(path))["nproc"]["default"]
-    start, error = time.monotonic(), None
+    default = int(papermill.inspect_notebook(str(path))["nproc"]["default"])
+    ranks = nproc or default
+    alike = alike and ranks == default
+    start, error = time.monotonic(), ""
     try:
         papermill.execute_notebook(
             path,
             target,
-            parameters={"nproc": nproc} if nproc else {},
+            parameters={"nproc": ranks} if ranks != default else {},
             engine_name="lessons",
             progress_bar=False,
             lesson=path.stem,
@@ -197,12 +229,15 @@ def execute(
         )
     except papermill.PapermillExecutionError as failed:
         reason = f"{failed.ename}: {failed.evalue}".splitlines()[0]
-        error = f"In [{failed.exec_count}] {reason}"
+        error = f"failed at cell {failed.exec_count}: {reason}"
     except Exception as failed:  # the kernel died, say; the other lessons go on
-        error = f"{type(failed).__name__}: {failed}".splitlines()[0]
+        error = f"failed: {type(failed).__name__}: {failed}".splitlines()[0]
+    found: list[Difference] = []
+    if alike and not error:
+        found += differences(notebooks.read(path), notebooks.read(target))
     write_html(target, path.parent)
-    seconds, ranks = time.monotonic() - start, nproc or int(default)
-    result = Result(path.stem, seconds, ranks, error and error[:90])
+    seconds = time.monotonic() - start
+    result = Result(path.stem, seconds, ranks, error[:90], found, alike)
     progress.end(result)
     return result
 
@@ -244,8 +279,19 @@ def number(name: str) -> Callable[[str], int | None]:
     return parse
 
 
+def unlike() -> str:
+    """Return why this machine gives other outputs than those committed; "" if not."""
+    if os.environ.get("DDP_LAB_NNODES"):
+        return "the ranks are on several nodes"
+    # A process of its own: torch would take seconds to import, and memory to keep.
+    python = WARM.python(environment()) or sys.executable
+    ask = [python, "-c", "import torch; print(torch.accelerator.device_count())"]
+    said = subprocess.run(ask, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return "there are accelerators" * bool(int(said))
+
+
 def main() -> None:
-    """Execute the lessons, print the table; exit with 1 if any failed."""
+    """Execute the lessons, print the table; exit with 1 if any failed or differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nproc", type=number("NPROC"))
     parser.add_argument("--jobs", type=number("JOBS"))
@@ -257,12 +303,14 @@ def main() -> None:
     count = f"{len(lessons)} lessons" if len(lessons) > 1 else "1 lesson"
     print(f"{count}, up to {jobs} at a time; first torch is imported", flush=True)
     WARM.lend(environment())  # or every lesson would import torch again
+    if why := unlike():
+        print(f"outputs are not compared with those committed: {why}", flush=True)
     os.chdir(notebooks.FOLDER)  # where JupyterLab starts their kernels
     progress, machine = Progress(len(lessons)), Machine()
     crew = ThreadPoolExecutor(jobs)
     try:
         started = {
-            path: crew.submit(execute, path, args.nproc, progress, machine)
+            path: crew.submit(execute, path, args.nproc, not why, progress, machine)
             for path in sorted(lessons, key=length, reverse=True)
         }
         results = [started[path].result() for path in lessons]
@@ -271,13 +319,12 @@ def main() -> None:
         print("\nstopped", flush=True)
         os._exit(130)
 
-    import torch  # only now: it takes seconds, and only the table needs it
-
-    head = ["lesson", "seconds", "ranks", "backend", "result"]
-    gpus = torch.cuda.device_count()
-    print("\n" + table([head, *(result.row(gpus) for result in results)]))
+    print("\n" + table([HEAD, *(result.row() for result in results)]))
+    for result in results:
+        for difference in result.differences:
+            print(f"\n{result.lesson}, {difference}")
     print(f"\n{progress.time()} in all; executed notebooks and HTML copies: {where}")
-    sys.exit(any(result.error for result in results))
+    sys.exit(not all(result.is_ok for result in results))
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ IMAGE = re.compile(
     r"""([^)"'\s:]+\.(?:svg|png))(?=[)"'\s])"""
 )
 SCRIPT = re.compile(r"\n?<script>.*?</script>", re.DOTALL)
+STUBS = ("exercise", "puzzle")
+"""How the names of programs begin that git ignores: unsolved, a cell writes them."""
 FIXED = ("|", "#", "<", ">", "![", "$$", "---", "```")  # lines that are no prose
 
 
@@ -222,6 +224,14 @@ def write_scripts() -> None:
         for file, text in programs(path):
             file.write_bytes(text.encode())
             print(f"{path.name} → {file.relative_to(ROOT)}")
+
+
+def write_stubs() -> None:
+    """Write the exercises and puzzles of all notebooks, unsolved."""
+    for path in lessons():
+        for file, text in programs(path):
+            if file.name.startswith(STUBS):
+                file.write_bytes(text.encode())
 
 
 def kernel_ports() -> Config:

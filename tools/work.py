@@ -13,6 +13,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -80,8 +81,8 @@ def _contents() -> Iterator[tuple[Path, str, Put]]:
     yield Path("..", "data"), "data", _share
     for path in notebooks.lessons():
         yield path, f"notebooks/{path.name}", _copy
-        for program, _ in notebooks.programs(path):
-            yield program, str(program.relative_to(ROOT)), _keep
+        for program, text in notebooks.programs(path):
+            yield program, str(program.relative_to(ROOT)), partial(_keep, text)
     for folder in ASSIGNMENTS:
         for path in sorted(folder.glob("*/*.ipynb")):
             yield path, f"assignments/{path.stem}/{path.name}", _copy
@@ -104,10 +105,10 @@ def _cut_links(path: Path, copy: Path) -> None:
     copy.write_text(LINK.sub(kept, copy.read_text()))
 
 
-def _keep(path: Path, copy: Path) -> None:
-    """Copy a file unless it is there."""
-    if not copy.exists():
-        shutil.copy(path, copy)
+def _keep(text: str, _: Path, program: Path) -> None:
+    """Write a program unless it is there."""
+    if not program.exists():
+        program.write_text(text)
 
 
 def _share(path: Path, link: Path) -> None:

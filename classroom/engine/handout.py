@@ -98,7 +98,8 @@ def contents(assignments: Iterable[str], answers: bool = False) -> dict[str, Pat
             found[f"notebooks/{lesson.name}"] = lesson
             roots.update(imported(_code(lesson)))
             for order, _ in notebooks.program_cells(lesson):
-                found[order.path] = ROOT / order.path
+                if not Path(order.path).name.startswith(notebooks.STUBS):
+                    found[order.path] = ROOT / order.path
     for name in assignments:
         found[f"assignments/{name}/{name}.ipynb"] = notebook("release", name)
         # What `check` imports, and what a run needs beside its harness.

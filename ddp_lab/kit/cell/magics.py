@@ -19,10 +19,11 @@ from ddp_lab.kit import launch
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import hints, written
 from ddp_lab.kit.cell import ranks as on_ranks
-from ddp_lab.kit.cell.program import program, variant
+from ddp_lab.kit.cell.program import notebook_of, program, variant
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
 from ddp_lab.kit.examine import examined
+from ddp_lab.kit.run.cold import why_cold
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import WARM
@@ -98,10 +99,12 @@ def examine(line: str) -> None:
     steps = int(options.pop("steps", examined.WATCHED_STEPS))
     if words[:1] != ["--nproc-per-node"] or len(words) < 3:
         raise UsageError("for example: %examine --nproc-per-node 2 train.py")
+    # torchrun is given the witness, and does not look at the script itself.
+    cold = options.pop("cold", False) or bool(why_cold(Path(words[2])))
 
     def start(words: list[str]) -> None:
         try:
-            launch.torchrun(words, cold=True, **options)
+            launch.torchrun(words, cold=cold, **options)
         except RunFailed as failed:
             if failed.run is None:
                 raise
@@ -117,6 +120,10 @@ def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run
         if written.texts.get(path) == "":
             reason = "the cell that writes it was refused; mend it, and run it again"
             raise UsageError(f"{path} was not run: {reason}")
+        if path.endswith(".py") and not Path(path).exists():
+            if lesson := notebook_of(path):
+                cell = f"the cell of {lesson} whose first line names it"
+                raise UsageError(f"there is no {path} yet: first run {cell}")
         if written.is_changed(path):
             print(f"{path} was changed outside this notebook, and runs as it is now.")
     output = _Screen()

@@ -448,7 +448,7 @@ def write(order: Order, cell: str) -> Program:
     """
     written.texts[order.path] = ""
     try:
-        notebook = _notebook(order.path)
+        notebook = notebook_of(order.path)
         names = further(Path(notebook), order.path)
         made = whole(order, cell, _read, notebook, names)
     except SyntaxError as error:
@@ -467,7 +467,7 @@ def _read(path: str) -> str | None:
     return files[0].read_text("utf-8") if files else None
 
 
-def _notebook(path: str) -> str:
+def notebook_of(path: str) -> str:
     """Return the lesson that writes a program, as `notebooks/NAME`; "" if none does."""
     lessons = Path("notebooks").glob("[0-9A][0-9]_*.ipynb")
     # The name of a copy is longer.

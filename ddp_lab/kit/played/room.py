@@ -29,6 +29,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
 from ddp_lab.kit.run.options import AGENT, PORT  # noqa: E402
 from ddp_lab.kit.run.ports import free_port  # noqa: E402
 
-HEAD_START = 0.3  # seconds in which the torchrun of node 0 begins to listen
+HEAD_START = 1.0  # seconds, at most, that the others leave to node 0
+LISTEN = "0A"  # a socket's state in /proc/net/tcp
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
 # Two ranks of one NCCL group cannot share a GPU, and nodes cannot tell whose is whose.
@@ -157,7 +159,22 @@ class Room:
         for node in self.nodes:
             if node.number not in away:
                 self.start(node)
-                time.sleep(HEAD_START if node.number == 0 else 0)
+                deadline = time.time() + HEAD_START
+                while node.number == 0 and time.time() < deadline:
+                    if self._listens(node):
+                        break
+                    time.sleep(TICK)
+
+    def _listens(self, node: Node) -> bool:
+        """Tell whether somebody listens, in the node's network, where all meet."""
+        port = self.port or self.plan["meets"][0]["at"].rpartition(":")[2]
+        for name in ("tcp", "tcp6"):
+            with suppress(OSError, ValueError):  # no such file, or no port
+                text = Path(f"/proc/{node.pid}/net/{name}").read_text()
+                for _, at, _, state, *_ in map(str.split, text.splitlines()[1:]):
+                    if at.endswith(f":{int(port):04X}") and state == LISTEN:
+                        return True
+        return False
 
     def _end_all(self) -> int:
         """Ask the agents to end, and wait; the guard ends those that do not."""

@@ -164,6 +164,7 @@ class Server:
             if request.argv[:2] == AGENT:
                 tricks.list_no_source()
             _seed(request.argv)
+            _take_debug_level()
             self.run(request.argv)
         return pid
 
@@ -314,6 +315,12 @@ def _seed(argv: list[str]) -> None:
         numpy.random.seed()
     if torch := sys.modules.get("torch"):
         torch.default_generator.seed()  # as a process that imports it begins
+
+
+def _take_debug_level() -> None:
+    """Let torch read TORCH_DISTRIBUTED_DEBUG again, as where it is imported."""
+    if distributed := sys.modules.get("torch.distributed"):
+        distributed.set_debug_level_from_env()
 
 
 def _stream(number: int) -> io.TextIOWrapper:

@@ -46,7 +46,12 @@ READ_AT_IMPORT = (
     "CUDA_",
     "ATEN_",
 )
-SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"  # in the kernel, at some time, and not for us
+READ_LATER = (
+    OWN_STORE,  # by torchrun, at each rendezvous
+    "TORCH_DISTRIBUTED_DEBUG",  # by each fork once more: see fork_server.py
+    "TORCHINDUCTOR_CACHE_DIR",  # set by torch itself, in the kernel
+)
+NO_GPUS = "CUDA_VISIBLE_DEVICES", ""  # read when a program first asks for a GPU
 LENT = "DDP_LAB_WARM"  # names the folder of a fork server that is lent: see `make lab`
 
 Tell = Callable[[str], None]
@@ -78,13 +83,14 @@ class Warm:
     def _start(self, env: dict[str, str], settings: dict[str, str]) -> Path:
         """Start a server of our own; return its folder."""
         folder = Path(tempfile.mkdtemp(prefix="ddp_lab-warm-"))
+        others = {k: v for k, v in env.items() if not k.startswith(READ_AT_IMPORT)}
         with open(folder / "log", "wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(FORK_SERVER), str(folder / "socket")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                env=env,
+                env=others | settings,
                 start_new_session=True,
             )
         write_python(folder, str(folder / "socket"))
@@ -174,10 +180,13 @@ class Warm:
 
 def settings_in(env: dict[str, str]) -> dict[str, str]:
     """Return the variables of which a server has one setting."""
-    settings = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
-    settings.pop(SET_BY_TORCH, None)
-    settings.pop(OWN_STORE, None)  # torchrun reads it at each rendezvous
-    return settings
+    return {
+        name: value
+        for name, value in env.items()
+        if name.startswith(READ_AT_IMPORT)
+        and name not in READ_LATER
+        and (name, value) != NO_GPUS
+    }
 
 
 def wanted() -> bool:

@@ -1,26 +1,19 @@
 # %% wrong: folder forgotten
-def whole(do, rank):
-    if rank == 0:
-        for what in ("write", "sync file", "rename"):
-            do(what)
-    dist.barrier()
+CHANGES = {
+    '"write", "sync file", "rename", "sync folder"': '"write", "sync file", "rename"',
+}
 
 
 # %% wrong: name before bytes
-def whole(do, rank):
-    if rank == 0:
-        for what in ("write", "rename", "sync file", "sync folder"):
-            do(what)
-    dist.barrier()
+CHANGES = {
+    ', "sync file", "rename", "sync folder"': ', "rename", "sync file", "sync folder"',
+}
 
 
 # %% wrong: root does not wait
-def whole(do, rank):
-    if rank == 0:
-        for what in ("write", "sync file", "rename", "sync folder"):
-            do(what)
-    else:
-        dist.barrier()
+CHANGES = {
+    "dist.barrier()": "else:\n        dist.barrier()",
+}
 
 
 # %% right: others wait first

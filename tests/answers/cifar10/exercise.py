@@ -19,12 +19,9 @@ def batch_statistics(x):
 
 
 # %% wrong: in float32
-def batch_statistics(x):
-    sums = torch.stack([torch.ones_like(x), x, x * x]).sum(dim=1)
-    dist.all_reduce(sums)
-    count, total, squares = sums
-    mean = total / count
-    return mean, squares / count - mean**2
+CHANGES = {
+    "    x = x.double()  # in float32 the difference below would lose its digits\n": "",
+}
 
 
 # %% wrong: one sum after the other

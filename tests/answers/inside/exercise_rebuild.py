@@ -1,25 +1,17 @@
 # %% wrong: from the last to the first
-def rebuild(order, sizes, cap, device):
-    buckets, held = [], cap
-    for weight in reversed(range(len(sizes))):
-        if held >= cap:
-            buckets.append([])
-            held = 0
-        buckets[-1].append(weight)
-        held += sizes[weight]
-    return buckets
+CHANGES = {
+    "shared = torch.tensor(order, device=device)": "",
+    "dist.broadcast(shared, src=0)": "",
+    "for weight in shared.tolist():": "for weight in reversed(range(len(sizes))):",
+}
 
 
 # %% wrong: its own order
-def rebuild(order, sizes, cap, device):
-    buckets, held = [], cap
-    for weight in order:
-        if held >= cap:
-            buckets.append([])
-            held = 0
-        buckets[-1].append(weight)
-        held += sizes[weight]
-    return buckets
+CHANGES = {
+    "shared = torch.tensor(order, device=device)": "",
+    "dist.broadcast(shared, src=0)": "",
+    "for weight in shared.tolist():": "for weight in order:",
+}
 
 
 # %% wrong: never above the limit

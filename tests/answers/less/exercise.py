@@ -1,9 +1,7 @@
 # %% wrong: a byte for each number
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, total.abs().mean()
-    owed.copy_(total - torch.where(bits, scale, -scale))
-    return bits.to(torch.uint8), scale
+CHANGES = {
+    "return bits, scale": "return bits.to(torch.uint8), scale",
+}
 
 
 # %% wrong: a scale for each number

@@ -1,10 +1,7 @@
 # %% wrong: own weight for its gradient
-def back(grad, x, weight, left, right):
-    if right is not None:
-        dist.recv(grad, right)
-    if left is not None:
-        dist.send(grad * weight, left)
-    return grad * weight
+CHANGES = {
+    "return grad * x": "return grad * weight",
+}
 
 
 # %% wrong: to the right

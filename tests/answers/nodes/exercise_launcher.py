@@ -4,11 +4,13 @@ CHANGES = {
     "port = probe.getsockname()[1]": "port = 29500",
 }
 
+
 # %% wrong: largest code
 # Returns the largest of all codes, not that of the first to fail.
 CHANGES = {
     "max(failed, 1)": "max(rank.poll() or 0 for rank in ranks) or 1",
 }
+
 
 # %% wrong: kills at once
 # No SIGTERM to the others, so they cannot put anything in order.
@@ -17,10 +19,12 @@ CHANGES = {
     "while time.monotonic() < end and": "while caught and time.monotonic() < end and",
 }
 
+
 # %% wrong: a signal's code as Popen gives it
 CHANGES = {
     "max(failed, 1)": "failed",
 }
+
 
 # %% wrong: always well
 # Ends the ranks as it should, and says that all went well.
@@ -28,11 +32,13 @@ CHANGES = {
     "return 128 + caught[0] if caught else max(failed, 1)": "return 0",
 }
 
+
 # %% wrong: asks only
 # SIGTERM and a wait: a rank that ignores it is waited for forever.
 CHANGES = {
     "while time.monotonic() < end and None in": "while None in",
 }
+
 
 # %% wrong: leaves the others
 # Returns when one has failed, and leaves the others where they are.
@@ -43,17 +49,20 @@ CHANGES = {
     "            rank.kill()\n            rank.wait()\n": "            pass\n",
 }
 
+
 # %% wrong: local rank forgotten
 # RANK alone; a rank with a GPU would not know which.
 CHANGES = {
     ' "LOCAL_RANK": rank,': "",
 }
 
+
 # %% wrong: the six variables and no others
 # PATH, HOME and CUDA_VISIBLE_DEVICES are gone.
 CHANGES = {
     "os.environ | told |": "told |",
 }
+
 
 # %% wrong: waits in turn
 # Waits for rank 0, then for rank 1: a later one may fail, unheard.

@@ -49,26 +49,13 @@ def test(ddp, data, device):
 
 
 # %% wrong: the noise of the epoch before
-def train(data, rank, local_rank, device, path):
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        torch.manual_seed(rank)
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
+CHANGES = {
+    "torch.manual_seed(rank)": "",
+    "for x, y in DataLoader(data, batch_size=4, sampler=sampler):": (
+        "torch.manual_seed(rank)\n"
+        "        for x, y in DataLoader(data, batch_size=4, sampler=sampler):"
+    ),
+}
 
 
 # %% wrong: the epoch is set too late

@@ -22,13 +22,11 @@ def clip(part, limit):
 
 
 # %% wrong: scaled up, too
-def clip(part, limit):
-    own = [p.grad for name, p in part.named_parameters() if name != "head.weight"]
-    squares = sum(grad.square().sum() for grad in own)
-    dist.all_reduce(squares)
-    for p in part.parameters():
-        p.grad *= limit / squares.sqrt()
-    return squares.sqrt()
+CHANGES = {
+    "    norm = squares.sqrt()\n": "",
+    "p.grad *= (limit / norm).clamp(max=1)": "p.grad *= limit / squares.sqrt()",
+    "return norm": "return squares.sqrt()",
+}
 
 
 # %% wrong: one copy is not scaled

@@ -38,33 +38,24 @@ def push(trainer, gradient):
 
 # %% wrong: rounds of three steps
 # All wait for all, after as many steps as the fastest may be ahead at most.
-@rpc.functions.async_execution
-def push(trainer, gradient):
-    future = torch.futures.Future()
-    with server.lock:
-        server.apply(trainer, gradient)
-        server.waiting[trainer] = future
-        for other in list(server.waiting):
-            done = server.clocks[other]
-            if done % (BOUND + 1) or done == min(server.clocks):
-                server.waiting.pop(other).set_result(server.answer(other))
-    return future
+CHANGES = {
+    "if server.clocks[other] - min(server.clocks) <= BOUND:": (
+        "done = server.clocks[other]\n"
+        "            if done % (BOUND + 1) or done == min(server.clocks):"
+    ),
+}
 
 
 # %% wrong: waits until the slowest has drawn level
-@rpc.functions.async_execution
-def push(trainer, gradient):
-    future = torch.futures.Future()
-    with server.lock:
-        server.apply(trainer, gradient)
-        if server.clocks[trainer] - min(server.clocks) <= BOUND:
-            future.set_result(server.answer(trainer))
-        else:
-            server.waiting[trainer] = future
-        for other in list(server.waiting):
-            if server.clocks[other] == min(server.clocks):
-                server.waiting.pop(other).set_result(server.answer(other))
-    return future
+CHANGES = {
+    "server.waiting[trainer] = future": (
+        "if server.clocks[trainer] - min(server.clocks) <= BOUND:\n"
+        "            future.set_result(server.answer(trainer))\n"
+        "        else:\n"
+        "            server.waiting[trainer] = future"
+    ),
+    "[other] - min(server.clocks) <= BOUND:": "[other] == min(server.clocks):",
+}
 
 
 # %% wrong: waits with the lock

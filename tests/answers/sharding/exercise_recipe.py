@@ -23,19 +23,16 @@ CHANGES = {
 
 
 # %% wrong: never filled with weights
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    torch.manual_seed(1)
-    for p in model.parameters():
-        torch.nn.init.normal_(p, std=0.1)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+CHANGES = {
+    (
+        "options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)\n"
+        "    set_model_state_dict(model, weights, options=options)"
+    ): (
+        "torch.manual_seed(1)\n"
+        "    for p in model.parameters():\n"
+        "        torch.nn.init.normal_(p, std=0.1)"
+    ),
+}
 
 
 # %% wrong: each micro-batch counts the same

@@ -1,14 +1,12 @@
 # %% wrong: the norm of its own shard
-def step(weights, flat, shard, optimizer, limit):
-    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
-    shard.grad = torch.empty_like(shard)
-    dist.reduce_scatter_tensor(shard.grad, gradients)
-    norm = torch.nn.utils.clip_grad_norm_([shard], limit)
-    optimizer.step()
-    for w in weights:
-        w.grad = None
-    dist.all_gather_into_tensor(flat, shard.detach())
-    return norm
+CHANGES = {
+    (
+        "squares = shard.grad.square().sum()\n"
+        "    dist.all_reduce(squares)  # every rank now holds the sum over all shards\n"
+        "    norm = squares.sqrt()\n"
+        "    shard.grad *= (limit / norm).clamp(max=1.0)"
+    ): "norm = torch.nn.utils.clip_grad_norm_([shard], limit)",
+}
 
 
 # %% wrong: the sum of the norms
@@ -42,33 +40,21 @@ CHANGES = {
 
 
 # %% wrong: own gradients only
-def step(weights, flat, shard, optimizer, limit):
-    gradients = flatten([w.grad for w in weights])
-    shard.grad = gradients.chunk(dist.get_world_size())[dist.get_rank()].clone()
-    squares = shard.grad.square().sum()
-    dist.all_reduce(squares)
-    norm = squares.sqrt()
-    shard.grad *= (limit / norm).clamp(max=1.0)
-    optimizer.step()
-    for w in weights:
-        w.grad = None
-    dist.all_gather_into_tensor(flat, shard.detach())
-    return norm
+CHANGES = {
+    "for w in weights]) / dist.get_world_size()": "for w in weights])",
+    "torch.empty_like(shard)": (
+        "gradients.chunk(dist.get_world_size())[dist.get_rank()].clone()"
+    ),
+    "dist.reduce_scatter_tensor(shard.grad, gradients)": "",
+}
 
 
 # %% wrong: gradients stay for the next step
-def step(weights, flat, shard, optimizer, limit):
-    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
-    shard.grad = torch.empty_like(shard)
-    dist.reduce_scatter_tensor(shard.grad, gradients)
-    squares = shard.grad.square().sum()
-    dist.all_reduce(squares)
-    norm = squares.sqrt()
-    shard.grad *= (limit / norm).clamp(max=1.0)
-    optimizer.step()
-    optimizer.zero_grad()  # knows the shard only
-    dist.all_gather_into_tensor(flat, shard.detach())
-    return norm
+CHANGES = {
+    (
+        "for w in weights:\n        w.grad = None"
+    ): "optimizer.zero_grad()  # knows the shard only",
+}
 
 
 # %% wrong: no gather

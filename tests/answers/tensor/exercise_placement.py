@@ -1,34 +1,20 @@
 # %% wrong: cut along the batch
-def plan():
-    gather = {"input_layouts": Shard(0), "desired_input_layouts": Replicate()}
-    return {
-        "norm1": SequenceParallel(),
-        "attention": PrepareModuleInput(**gather),  # once, for its three readers
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
-        "attention.out": RowwiseParallel(output_layouts=Shard(0)),
-        "norm2": SequenceParallel(),
-        "mlp": PrepareModuleInput(**gather),
-        "mlp.up": ColwiseParallel(),
-        "mlp.down": RowwiseParallel(output_layouts=Shard(0)),
-    }
+CHANGES = {
+    ': Shard(1), "desired_input_layouts":': ': Shard(0), "desired_input_layouts":',
+    '"attention.out": RowwiseParallel(output_layouts=Shard(1)),': (
+        '"attention.out": RowwiseParallel(output_layouts=Shard(0)),'
+    ),
+    '"mlp.down": RowwiseParallel(output_layouts=Shard(1)),': (
+        '"mlp.down": RowwiseParallel(output_layouts=Shard(0)),'
+    ),
+}
 
 
 # %% wrong: gathered at the norm
-def plan():
-    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
-    return {
-        "norm1": PrepareModuleInput(**gather),
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
-        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
-        "norm2": SequenceParallel(),
-        "mlp": PrepareModuleInput(**gather),
-        "mlp.up": ColwiseParallel(),
-        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
-    }
+CHANGES = {
+    '"norm1": SequenceParallel()': '"norm1": PrepareModuleInput(**gather)',
+    '"attention": PrepareModuleInput(**gather),': "",
+}
 
 
 # %% wrong: input taken for whole
@@ -44,17 +30,14 @@ CHANGES = {
 
 
 # %% wrong: mlp is left out
-def plan():
-    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
-    return {
-        "norm1": SequenceParallel(),
-        "attention": PrepareModuleInput(**gather),  # once, for its three readers
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
-        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
-        "norm2": SequenceParallel(use_local_output=True),
-    }
+CHANGES = {
+    (
+        '"norm2": SequenceParallel(),\n'
+        '        "mlp": PrepareModuleInput(**gather),\n'
+        '        "mlp.up": ColwiseParallel(),\n'
+        '        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),'
+    ): '"norm2": SequenceParallel(use_local_output=True),',
+}
 
 
 # %% wrong: norms are forgotten
@@ -82,42 +65,26 @@ def plan():
 
 
 # %% wrong: sum then slice
-def plan():
-    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
-    return {
-        "norm1": SequenceParallel(),
-        "attention": PrepareModuleInputOutput(
-            input_layouts=Shard(1),
-            desired_input_layouts=Replicate(),
-            output_layouts=Replicate(),
-            desired_output_layouts=Shard(1),
-        ),
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
-        "attention.out": RowwiseParallel(use_local_output=False),
-        "norm2": SequenceParallel(),
-        "mlp": PrepareModuleInput(**gather),
-        "mlp.up": ColwiseParallel(),
-        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
-    }
+CHANGES = {
+    '"attention": PrepareModuleInput(**gather),  # once, for its three readers': (
+        '"attention": PrepareModuleInputOutput(\n'
+        "            input_layouts=Shard(1),\n"
+        "            desired_input_layouts=Replicate(),\n"
+        "            output_layouts=Replicate(),\n"
+        "            desired_output_layouts=Shard(1),\n"
+        "        ),"
+    ),
+    '"attention.out": RowwiseParallel(output_layouts=Shard(1)),': (
+        '"attention.out": RowwiseParallel(use_local_output=False),'
+    ),
+}
 
 
 # %% wrong: sums instead of shares
-def plan():
-    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
-    return {
-        "norm1": SequenceParallel(),
-        "attention": PrepareModuleInput(**gather),  # once, for its three readers
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
-        "attention.out": RowwiseParallel(),
-        "norm2": SequenceParallel(),
-        "mlp": PrepareModuleInput(**gather),
-        "mlp.up": ColwiseParallel(),
-        "mlp.down": RowwiseParallel(),
-    }
+CHANGES = {
+    'out": RowwiseParallel(output_layouts=Shard(1)': 'out": RowwiseParallel(',
+    'down": RowwiseParallel(output_layouts=Shard(1)': 'down": RowwiseParallel(',
+}
 
 
 # %% wrong: three gathers for one input

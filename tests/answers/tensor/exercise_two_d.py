@@ -8,29 +8,16 @@ def step(model, optimizer, mesh, x, y):
 
 
 # %% wrong: all ranks take the first samples
-def step(model, optimizer, mesh, x, y):
-    data = mesh["data"]
-    x, y = (t.chunk(data.size())[0] for t in (x, y))
-    F.mse_loss(model(x), y).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm.full_tensor().item()
+CHANGES = {
+    "data.size())[data.get_local_rank()] for t in (x,": "data.size())[0] for t in (x,",
+}
 
 
 # %% wrong: an f each for gate and up
-def cut(model, mesh):
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["data"])
-    return model
+CHANGES = {
+    'whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}': "",
+    '"mlps.*": PrepareModuleInput(**whole),': "",
+}
 
 
 # %% wrong: clipped after the step
@@ -53,27 +40,21 @@ CHANGES = {
 
 
 # %% wrong: gradients kept for the next step
-def step(model, optimizer, mesh, x, y):
-    data = mesh["data"]
-    x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
-    F.mse_loss(model(x), y).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    return norm.full_tensor().item()
+CHANGES = {
+    "    optimizer.zero_grad()\n": "",
+}
 
 
 # %% wrong: norm of own parts
-def step(model, optimizer, mesh, x, y):
-    data = mesh["data"]
-    x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
-    F.mse_loss(model(x), y).backward()
-    parts = [p.grad.to_local() for p in model.parameters()]
-    norm = nn.utils.get_total_norm(parts)
-    for part in parts:
-        part.mul_((LIMIT / norm).clamp(max=1))
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm.item()
+CHANGES = {
+    "norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)": (
+        "parts = [p.grad.to_local() for p in model.parameters()]\n"
+        "    norm = nn.utils.get_total_norm(parts)\n"
+        "    for part in parts:\n"
+        "        part.mul_((LIMIT / norm).clamp(max=1))"
+    ),
+    "return norm.full_tensor().item()": "return norm.item()",
+}
 
 
 # %% wrong: norms are not in the plan
