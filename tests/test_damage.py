@@ -161,7 +161,7 @@ def damage_file(path: Path, damage: str) -> None:
     [
         ("full", 2),
         pytest.param("full", 4, marks=FULL),
-        ("read-only", 2),
+        pytest.param("read-only", 2, marks=FULL),
         pytest.param("read-only", 4, marks=FULL),
     ],
 )
@@ -217,6 +217,7 @@ def test_pieces_on_a_full_disk(ranks, folder, launch):
     assert all("saved" in lines[0] for lines in run.lines)
 
 
+@FULL
 @on_linux
 def test_pieces_in_a_folder_to_read_only(folder, launch):
     folder.chmod(0o555)
@@ -237,7 +238,7 @@ def stopped(run) -> str:
         ("half", 2),
         pytest.param("half", 4, marks=FULL),
         pytest.param("empty", 2, marks=FULL),
-        ("text", 2),
+        pytest.param("text", 2, marks=FULL),
     ],
 )
 def test_a_damaged_checkpoint_stops_a_resume(damage, ranks, folder, earlier, launch):
@@ -248,7 +249,7 @@ def test_a_damaged_checkpoint_stops_a_resume(damage, ranks, folder, earlier, lau
     assert files(folder) == before
 
 
-@pytest.mark.parametrize("first, second", [(2, 4), (4, 2)])
+@pytest.mark.parametrize("first, second", [(2, 4), pytest.param(4, 2, marks=FULL)])
 def test_a_resume_with_another_number_of_ranks(first, second, folder, earlier, launch):
     before = earlier("checkpoint/resume", first)
     cause = stopped(launch("checkpoint/resume", second, expect_failure=True))
@@ -256,6 +257,7 @@ def test_a_resume_with_another_number_of_ranks(first, second, folder, earlier, l
     assert files(folder) == before
 
 
+@FULL
 def test_a_resume_of_another_model(folder, earlier, launch):
     before = earlier("checkpoint/resume")
     change = OTHER_MODEL["checkpoint/resume"]
@@ -271,10 +273,10 @@ def test_a_resume_of_another_model(folder, earlier, launch):
         pytest.param("__3_0.distcp", "half", 4, marks=FULL),
         pytest.param("__1_0.distcp", "empty", 2, marks=FULL),
         pytest.param("__1_0.distcp", "text", 2, marks=FULL),
-        ("__0_0.distcp", "missing", 2),
+        pytest.param("__0_0.distcp", "missing", 2, marks=FULL),
         pytest.param(".metadata", "half", 2, marks=FULL),
         pytest.param(".metadata", "empty", 2, marks=FULL),
-        (".metadata", "text", 2),
+        pytest.param(".metadata", "text", 2, marks=FULL),
     ],
 )
 def test_damaged_pieces(file, damage, ranks, folder, earlier, launch):
@@ -286,6 +288,7 @@ def test_damaged_pieces(file, damage, ranks, folder, earlier, launch):
     assert files(folder) == before
 
 
+@FULL
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_pieces_of_another_model(ranks, folder, earlier, launch):
     earlier("checkpoint/dcp")
@@ -297,7 +300,11 @@ def test_pieces_of_another_model(ranks, folder, earlier, launch):
 @ranks_2_and_4
 @pytest.mark.parametrize(
     "file, damage",
-    [("data_batch_3", "half"), ("data_batch_4", "missing"), ("test_batch", "text")],
+    [
+        ("data_batch_3", "half"),
+        pytest.param("data_batch_4", "missing", marks=FULL),
+        pytest.param("test_batch", "text", marks=FULL),
+    ],
 )
 def test_damaged_images(file, damage, ranks, folder, launch, images):
     path = images / "stand-in" / "cifar-10-batches-py" / file

@@ -6,7 +6,8 @@ another way, or a wrong one that comes to mind and misses the idea, as its name 
 Functions that it leaves out are those of the answer that readers see. A cell of nothing
 but CHANGES = {old: new, ...} is that answer with a few lines changed.
 Puzzles are exercises, too. All answers to an exercise are judged in one launch, if none
-of them ends its ranks. `make test` judges the first FEW wrong ones; test-all, all.
+of them ends its ranks. `make test` judges the answer that readers see, and the first
+wrong one; test-all, all.
 """
 
 import ast
@@ -115,8 +116,6 @@ ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | CALLS
 """Exercises of which each answer has its own launch: a failed call leaves threads."""
 RANKS = {"tensor/exercise_two_d": 4}
 """Where three ranks could not tell right from wrong: a mesh of 1 by 3 is no table."""
-FEW = 1
-"""Wrong answers to an exercise that `make test` judges; the first in its file."""
 NOT_COMPARED = {
     "less/exercise_shares",
     "rpc/exercise_specimens",
@@ -199,17 +198,15 @@ def wrong(exercise: str) -> list[Answer]:
 
 
 @each_solution
-def test_right_answers_pass_and_no_wrong_one_does(solution, tmp_path):
-    further = [a for a in ANSWERS if a.exercise == solution.exercise and a.is_right]
-    judge(wrong(solution.exercise)[:FEW], [solution, *further], tmp_path)
+def test_the_answer_passes_and_a_wrong_one_does_not(solution, tmp_path):
+    judge(wrong(solution.exercise)[:1], [solution], tmp_path)
 
 
 @FULL
-@pytest.mark.parametrize(
-    "solution", [s for s in SOLUTIONS if len(wrong(s.exercise)) > FEW], ids=str
-)
-def test_no_further_wrong_answer_passes(solution, tmp_path):
-    judge(wrong(solution.exercise)[FEW:], [solution], tmp_path)
+@each_solution
+def test_further_right_answers_pass_and_no_wrong_one_does(solution, tmp_path):
+    further = [a for a in ANSWERS if a.exercise == solution.exercise and a.is_right]
+    judge(wrong(solution.exercise)[1:], [solution, *further], tmp_path)
 
 
 def judge(wrong: list[Answer], right: list[Answer], folder: Path) -> None:

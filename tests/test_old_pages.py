@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from conftest import FULL
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
 
@@ -372,6 +373,13 @@ def test_there_is_another_world_for_each_row():
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"row {world.row}")
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(world, marks=() if world.program == "rings" else FULL)
+        for world in WORLDS
+    ],
+    ids=lambda world: f"row {world.row}",
+)
 def test_the_row_turns_red_in_another_world(world):
     assert in_other_worlds(world.program)[world.row] == world.fate

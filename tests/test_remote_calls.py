@@ -70,8 +70,13 @@ FAILURES = {
 }
 
 
+ALWAYS = "while it serves a call"
+
+
 @pytest.mark.processes
-@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == ALWAYS else FULL) for n in FAILURES]
+)
 def test_an_error_ends_all_workers(run, name):
     body, rank = FAILURES[name]
     found = run(program(body), timeout=30, expect_failure=True)
@@ -79,6 +84,7 @@ def test_an_error_ends_all_workers(run, name):
     assert (found.failure.rank, found.failure.cause) == (rank, "ValueError: here")
 
 
+@FULL
 @pytest.mark.processes
 def test_whoever_hears_first_that_a_worker_has_gone_is_not_the_first(run):
     """Its own words come last: the others have lost it a second before."""
@@ -90,6 +96,7 @@ def test_whoever_hears_first_that_a_worker_has_gone_is_not_the_first(run):
     assert (found.failure.rank, found.failure.cause) == (rank, "ValueError: here")
 
 
+@FULL
 @pytest.mark.processes
 def test_a_worker_that_does_not_come_is_told(run):
     joins = "    with workers("

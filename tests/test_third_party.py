@@ -87,7 +87,7 @@ WORKERS = """
 """
 
 
-@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@WAYS
 def test_workers_pickles_progress_bars(script, cold):
     name = script(WORKERS)
     run = torchrun(f"--nproc-per-node 2 {name} --lr 0.01 a 'b c'", cold=cold)
@@ -125,8 +125,8 @@ SPAWN = """
 """
 
 
-# A cold parent and a warm one start their ranks alike.
-@pytest.mark.parametrize("cold", [pytest.param(False, marks=FULL), True])
+@FULL  # test_spawn_that_raises does as much, and more
+@pytest.mark.parametrize("cold", [False, True])
 def test_spawn(script, cold, free_port):
     run = python(f"{script(SPAWN)} fine {free_port}", cold=cold)
     assert sorted(run.lines[0]) == ["Rank 0 has 1.0", "Rank 1 has 1.0"]
@@ -142,6 +142,7 @@ def test_spawn_that_raises(script, free_port):
     assert failure.where.endswith('in demo: raise KeyError("label")')
 
 
+@FULL
 def test_spawn_that_hangs(script, free_port):
     command = f"{script(SPAWN)} hang {free_port}"
     failure = python(command, timeout=8, expect_failure=True).failure
