@@ -4,6 +4,7 @@ import ast
 
 import pytest
 from conftest import PROGRAMS, name_of
+from forked import let_torchrun_be_a_fork
 
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.run.cold import line_of_set_order, why_cold
@@ -56,7 +57,8 @@ def test_the_programs_of_the_lessons_start_warm():
 
 
 @pytest.mark.processes
-def test_ranks_hash_differently(tmp_path):
+def test_ranks_hash_differently(tmp_path, monkeypatch):
+    let_torchrun_be_a_fork(monkeypatch)
     program = tmp_path / "order.py"
     program.write_text("print([*{str(n) for n in range(20)}])")
     run = torchrun(f"--nproc-per-node 2 {program}")
@@ -65,7 +67,8 @@ def test_ranks_hash_differently(tmp_path):
 
 
 @pytest.mark.processes
-def test_a_file_beside_a_program_hides_a_module_as_in_a_shell(tmp_path):
+def test_a_file_beside_a_program_hides_a_module_as_in_a_shell(tmp_path, monkeypatch):
+    let_torchrun_be_a_fork(monkeypatch)
     (tmp_path / "calendar.py").write_text("ours = 'ours'")
     program = tmp_path / "train.py"
     program.write_text("import torch\nfrom calendar import ours\nprint(ours)")

@@ -79,6 +79,7 @@ def test_mp_spawn_under_torchrun_is_refused():
     assert "4 processes" in run.failure.cause
 
 
+@FULL
 @PROCESSES
 def test_mp_spawn_notices_a_wrong_local_rank(variant):
     path = variant("ddp_lab/nodes/spawn.py", ": local_rank,", ": 0,")
