@@ -39,6 +39,13 @@ def mine(made, tmp_path, monkeypatch):
     return shutil.copytree(made, tmp_path / "work", symlinks=True)
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Let the course have three lessons."""
+    three = notebooks.lessons()[:3]
+    monkeypatch.setattr(notebooks, "lessons", lambda: three)
+
+
 def test_the_copies_have_no_outputs_and_else_are_the_lessons(mine):
     for path in notebooks.lessons():
         lesson = notebooks.with_images(notebooks.read(path), path.parent)
@@ -62,7 +69,7 @@ def test_the_cells_of_a_copy_find_what_they_make_programs_of(mine):
     assert [name for name in made_of if not (mine / name).exists()] == []
 
 
-def test_what_a_learner_has_written_stays(mine):
+def test_what_a_learner_has_written_stays(mine, few):
     for name in (f"notebooks/{LESSON}", PROGRAM):
         (mine / name).write_text((mine / name).read_text() + " ")
     kept = {path: path.read_bytes() for path in mine.rglob("*.[ip]*") if path.is_file()}
@@ -70,7 +77,7 @@ def test_what_a_learner_has_written_stays(mine):
     assert {path: path.read_bytes() for path in kept} == kept
 
 
-def test_a_newer_lesson_is_told_and_not_imposed(mine):
+def test_a_newer_lesson_is_told_and_not_imposed(mine, few):
     copy = mine / "notebooks" / LESSON
     old = json.loads(copy.read_text())
     old["metadata"][work.SOURCE] = "another"
@@ -82,7 +89,7 @@ def test_a_newer_lesson_is_told_and_not_imposed(mine):
     assert work.make(mine) == [] and copy.exists()
 
 
-def test_the_assignments_that_are_handed_out_are_copied_too(tmp_path, monkeypatch):
+def test_the_assignments_that_are_handed_out_are_copied_too(tmp_path, monkeypatch, few):
     handed_out = tmp_path / "assignments" / "ring" / "ring.ipynb"
     handed_out.parent.mkdir(parents=True)
     shutil.copy(ROOT / "notebooks" / LESSON, handed_out)
@@ -139,7 +146,7 @@ def test_pages_keep_the_links_that_lead_somewhere_and_no_others(mine):
     assert "](CONTRIBUTING.md)" not in readme and "CONTRIBUTING.md" in readme
 
 
-def test_links_of_an_earlier_edition_are_replaced_and_lead_nowhere_astray(mine):
+def test_links_of_an_earlier_edition_are_replaced_and_lead_nowhere_astray(mine, few):
     for name in ("figs", "classroom"):
         shutil.rmtree(mine / name)
         (mine / name).symlink_to(ROOT / name)
@@ -157,7 +164,7 @@ def test_links_of_an_earlier_edition_are_replaced_and_lead_nowhere_astray(mine):
     assert theirs.read_text() == "kept"
 
 
-def test_what_the_course_has_changed_is_copied_anew_and_files_beside_it_stay(mine):
+def test_what_the_course_has_changed_is_copied_anew_and_files_beside_it_stay(mine, few):
     (mine / "figs" / "world.svg").unlink()  # or a link would be written through
     (mine / "figs" / "world.svg").write_text("of an earlier edition")
     (mine / "figs" / "mine.svg").write_text("drawn by the learner")
@@ -169,7 +176,7 @@ def test_what_the_course_has_changed_is_copied_anew_and_files_beside_it_stay(min
     assert (mine / "classroom" / "notes.md").read_text() == "by the learner"
 
 
-def test_data_sets_are_shared_unless_a_learner_has_other_ones(tmp_path):
+def test_data_sets_are_shared_unless_a_learner_has_other_ones(tmp_path, few):
     root = tmp_path / "data"
     root.mkdir()
     work.make(tmp_path / "work")
@@ -202,7 +209,7 @@ cannot write work/figs/steps (Not a directory): rename what is there
 """
 
 
-def test_what_is_in_the_way_is_told_in_a_sentence_and_left_alone(mine):
+def test_what_is_in_the_way_is_told_in_a_sentence_and_left_alone(mine, few):
     for name, text in IN_THE_WAY.items():
         place = mine / name
         shutil.rmtree(place) if name == "figs" else place.unlink()
