@@ -25,6 +25,7 @@ KEPT = Path(__file__).with_name("facts.json")
 SCRIPTS = RIGHT | {name: script for name, (_, script) in (NOTED | WRONG).items()}
 RANKS, STEPS, LIMITS = 2, 12, Limits(silence=60)
 SECONDS = ("waited", "training")
+SCRATCH = re.compile(rf"{tempfile.gettempdir()}/tmp\w+")
 DIGEST = re.compile(r"(?<![\d.])\d{6,}(?![\d.])")
 
 
@@ -55,7 +56,8 @@ def live(name: str, folder: Path) -> list:
         left.extend((at / f"{rank}.json").read_text() for rank in range(RANKS))
 
     examine([str(script)], RANKS, STEPS, watch)
-    facts = [json.loads(text.replace(str(folder), "{here}")) for text in left]
+    texts = (SCRATCH.sub("{tmp}", text) for text in left)
+    facts = [json.loads(text.replace(str(folder), "{here}")) for text in texts]
     for each in facts:
         each |= {name: float(bool(each[name])) for name in SECONDS}
     digests: dict[str, str] = {}
