@@ -12,7 +12,7 @@ help: ## print this
 
 setup: .venv/ready ## make .venv and install what the lab needs, once
 
-# LOCKED=1 installs the versions with which all tests have passed; else the newest.
+# LOCKED=1 installs the versions with which make test has passed; else the newest.
 CONSTRAINTS = $(if $(LOCKED),--constraint constraints.txt)
 
 # Otherwise JupyterLab's question about news covers the first output of a lesson.

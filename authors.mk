@@ -50,14 +50,14 @@ PYTEST := $(BIN)/python -m pytest -p no:nbval -n auto --dist loadfile --no-loads
 unexport PYTHONDONTWRITEBYTECODE
 
 check: lint ## style, types, rules, and what is a function of a record
-	$(PYTEST) --dist worksteal -m "check" tests
+	$(PYTEST) --dist worksteal -m check tests
 
 test: lint ## each promise once, on running programs; no cell of a lesson (make lab)
 	$(PYTEST) --reruns 1 -m "not (full or browser or alone)" tests
 
 test-all: lint .venv/book-ready .venv/browser-ready ## all there is: each number of ranks, mistake, race, browser; an hour
 	$(PYTEST) -m "not alone" tests
-	$(BIN)/python -m pytest -m "alone" tests
+	$(BIN)/python -m pytest -m alone tests
 	$(MAKE) lab
 
 evidence: .venv/dev-ready ## for maintainers: record what tests explain anew from live runs

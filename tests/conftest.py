@@ -31,12 +31,15 @@ SCRIPTS = ROOT / "ddp_lab" / "script"
 """Scripts as people write them, without a check and without the lab's end."""
 VERDICT = ROOT / "ddp_lab" / "profiling" / "verdict.py"
 """A tool to take home, written by hand; it is no program of ranks."""
+# jsonschema, which nbformat imports, does without it; its grammar takes 1.4 seconds.
+sys.modules["rfc3987_syntax"] = None
+
 # git ignores the stubs of exercises and puzzles: they are what the cells write now.
 with suppress(ImportError):  # without Jupyter nobody reads notebooks
     if "PYTEST_XDIST_WORKER" not in os.environ:
         from tools import notebooks
 
-        notebooks.write_stubs()
+        list(notebooks.write_scripts(notebooks.STUBS))
 
 PROGRAMS = sorted(
     p
@@ -130,9 +133,6 @@ LONG = (
     "test_solutions.py",
 )
 """Files of which each takes minutes, so that no worker should come to them last."""
-
-# jsonschema, which nbformat imports, does without it; its grammar takes 1.4 seconds.
-sys.modules["rfc3987_syntax"] = None
 
 # Beside other tests, a second thread of torch mostly spins while it waits for a core.
 if "PYTEST_XDIST_WORKER" in os.environ:

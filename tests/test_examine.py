@@ -25,6 +25,17 @@ MEANT = {"script/joined", "script/single", "script/wrapped", "script/sampled"}
 MEANT |= {"script/judge", "ddp/single", "old_pages/guides"}
 
 
+@pytest.mark.parametrize(("line", "cold"), [("", False), ("--cold ", True)])
+def test_a_cell_examines_warm_unless_it_is_asked_not_to(line, cold, monkeypatch):
+    magics, asked = pytest.importorskip("ddp_lab.kit.cell.magics"), []
+    monkeypatch.setattr(magics.launch, "torchrun", lambda _, **o: asked.append(o))
+    monkeypatch.setattr(
+        magics.examined, "examine", lambda script, ranks, steps, start: (start([]), "")
+    )
+    magics.examine(f"{line}--nproc-per-node 2 ddp_lab/script/train.py")
+    assert asked == [{"cold": cold}]
+
+
 def page(script, ranks: int = 2, steps: int = 20) -> tuple[str, bool]:
     """Examine a script, and return what is told of it."""
     return examined.examine([str(script)], ranks, steps, record_facts.start)

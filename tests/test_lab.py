@@ -22,7 +22,7 @@ from ddp_lab import ROOT  # noqa: E402
 from ddp_lab.kit.cell import magics  # noqa: E402
 from ddp_lab.kit.run.warm import LENT  # noqa: E402
 from tools import lab, notebooks  # noqa: E402
-from tools.compare import differences  # noqa: E402
+from tools.compare import Difference, differences  # noqa: E402
 
 pytestmark = pytest.mark.processes
 
@@ -122,6 +122,14 @@ def test_a_cell_that_gives_something_else_is_told_beside_what_is_committed(
     assert "-loss 0.5\n    +loss 0.25\n" in said
     assert "+2\n" in said
     assert "-<a/>\n    +<g/>\n" in said
+
+
+def test_a_difference_of_blanks_is_seen():
+    def text(got: str) -> str:
+        return str(Difference(3, "print()", {"stdout": ["a\n"]}, {"stdout": [got]}))
+
+    assert "\n    -a\n    +a " in text("a \n")
+    assert "ends of lines alone" in text("a")
 
 
 def test_nbval_finds_the_same_cells(tmp_path):

@@ -8,7 +8,6 @@ import base64
 import difflib
 import json
 import re
-import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,10 +41,7 @@ class Difference:
 
     def __str__(self) -> str:
         """Return the cell's first line, and lines with - (expected) and + (got)."""
-        kinds = [
-            *self.expected,
-            *(kind for kind in self.got if kind not in self.expected),
-        ]
+        kinds = self.expected | self.got
         differ = [k for k in kinds if self.expected.get(k) != self.got.get(k)]
         # What a person sees as text says it best.
         kind = min(differ, key=lambda kind: kind in ("text/html", "image/svg+xml"))
@@ -57,6 +53,7 @@ class Difference:
                 lineterm="",
             )
         ][2:]
+        lines = lines or ["they differ in the ends of lines alone"]
         more = [f"... and {len(lines) - MOST} more lines"] * (len(lines) > MOST)
         head = f"cell {self.number}: {self.source.strip().splitlines()[0]}"
         told = f"{kind}: - is committed, + is what came out"
@@ -105,4 +102,5 @@ def _lines(texts: list[str]) -> list[str]:
         return "\n" + svg.replace("><", ">\n<") + "\n"
 
     lines = PICTURE.sub(inside, "\n".join(texts)).splitlines()
-    return [part for line in lines for part in textwrap.wrap(line, WIDTH) or [""]]
+    starts = ((line, at) for line in lines for at in range(0, len(line) or 1, WIDTH))
+    return [line[at : at + WIDTH] for line, at in starts]

@@ -218,20 +218,13 @@ def dumps(notebook: NotebookNode) -> str:
     return nbformat.writes(notebook) + "\n"
 
 
-def write_scripts() -> None:
-    """Write the programs of all notebooks."""
+def write_scripts(begin: str | tuple[str, ...] = "") -> Iterator[str]:
+    """Write the programs whose names `begin` so; yield a line about each."""
     for path in lessons():
         for file, text in programs(path):
-            file.write_bytes(text.encode())
-            print(f"{path.name} → {file.relative_to(ROOT)}")
-
-
-def write_stubs() -> None:
-    """Write the exercises and puzzles of all notebooks, unsolved."""
-    for path in lessons():
-        for file, text in programs(path):
-            if file.name.startswith(STUBS):
+            if file.name.startswith(begin):
                 file.write_bytes(text.encode())
+                yield f"{path.name} → {file.relative_to(ROOT)}"
 
 
 def kernel_ports() -> Config:
@@ -274,7 +267,7 @@ def main() -> None:
     parser.add_argument("lessons", nargs="*")
     args = parser.parse_args()
     if args.command == "scripts":
-        write_scripts()
+        print(*write_scripts(), sep="\n")
         return
     for path in lessons(args.lessons):
         if args.command == "tidy":

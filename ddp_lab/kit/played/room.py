@@ -159,10 +159,10 @@ class Room:
         for node in self.nodes:
             if node.number not in away:
                 self.start(node)
+                # Where all meet elsewhere, nobody listens here.
+                listens = node.number != 0 or bool(self.plan["elsewhere"])
                 deadline = time.time() + HEAD_START
-                while node.number == 0 and time.time() < deadline:
-                    if self._listens(node):
-                        break
+                while not (listens or self._listens(node)) and time.time() < deadline:
                     time.sleep(TICK)
 
     def _listens(self, node: Node) -> bool:

@@ -7,8 +7,8 @@ its workers with $PYTHON_EXEC, a documented hook, which here names a small clien
 fork server (proxy.py).
 
 `WARM` is this process's fork server. It dies with the process that started it, a kernel
-or `make lab`, and is started anew when a variable that torch reads has changed. After
-an update of torch, or of the kit, restart the kernel.
+or `make lab`, and is started anew when a variable has changed that torch reads when it
+is imported. After an update of torch, or of the kit, restart the kernel.
 """
 
 import atexit
