@@ -52,7 +52,7 @@ unexport PYTHONDONTWRITEBYTECODE
 check: lint ## style, types, rules, and what is a function of a record
 	$(PYTEST) --dist worksteal -m check tests
 
-test: lint ## each promise once, on running programs; no cell of a lesson (make lab)
+test: lint .venv/book-ready ## each promise once, on running programs; no cell of a lesson (make lab)
 	$(PYTEST) --reruns 1 -m "not (full or browser or alone)" tests
 
 test-all: lint .venv/book-ready .venv/browser-ready ## all there is: each number of ranks, mistake, race, browser; an hour
