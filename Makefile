@@ -19,7 +19,7 @@ CONSTRAINTS = $(if $(LOCKED),--constraint constraints.txt)
 QUIET := {"@jupyterlab/apputils-extension:notification": \
 	{"fetchNews": "false", "checkForUpdates": false}}
 
-.venv/ready: requirements.txt pyproject.toml ddp_lab/kit/cell/ipython_config.py
+.venv/ready: requirements.txt pyproject.toml whichrank/pyproject.toml ddp_lab/kit/cell/ipython_config.py
 	@command -v $(PYTHON) >/dev/null || { echo "There is no program $(PYTHON)."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "The lab needs Python 3.10 or later: make PYTHON=python3.12 ..."; exit 1; }
@@ -32,10 +32,10 @@ QUIET := {"@jupyterlab/apputils-extension:notification": \
 		echo '$(QUIET)' > .venv/share/jupyter/lab/settings/overrides.json
 	@touch $@
 
-# COLD=1 starts every process the plain way, without the warm one (see kit/run/warm.py).
-export DDP_LAB_COLD := $(COLD)
+# COLD=1 starts every process the plain way, without the warm one (see whichrank's run/warm.py).
+export WHICHRANK_COLD := $(COLD)
 # In a job of SLURM, NNODES=2 shares the ranks of each run between two nodes of it.
-lab open: export DDP_LAB_NNODES := $(NNODES)
+lab open: export WHICHRANK_NNODES := $(NNODES)
 
 lab: setup ## run all lessons, compare outputs, into build/lab (NPROC=4, JOBS=1, LESSONS="01 03")
 	$(BIN)/python -m tools.lab --nproc "$(NPROC)" --jobs "$(JOBS)" $(LESSONS)

@@ -1,6 +1,6 @@
 # What authors and instructors do besides; the Makefile reads it where it is there.
 
-.PHONY: course outputs figs check test test-all evidence lock lint
+.PHONY: course outputs figs check test test-all lock lint
 .PHONY: classroom release handout grade feedback gradescope grades
 .PHONY: test-classroom book open-book epub
 
@@ -49,21 +49,22 @@ PYTEST := $(BIN)/python -m pytest -p no:nbval -n auto --dist loadfile --no-loads
 # Containers often set it: then each worker compiles all tests again, 3 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
+# The tool's house has the same rings.
+HOUSE := $(MAKE) -C whichrank PYTHON=$(CURDIR)/$(BIN)/python
+
 check: lint ## style, types, rules, and what is a function of a record
 	$(PYTEST) --dist worksteal -m check tests
+	$(HOUSE) check
 
 test: lint .venv/book-ready ## each promise once, on running programs; no cell of a lesson (make lab)
 	$(PYTEST) --reruns 1 -m "not (full or browser or alone)" tests
+	$(HOUSE) test
 
 test-all: lint .venv/book-ready .venv/browser-ready ## all there is: each number of ranks, mistake, race, browser; an hour
 	$(PYTEST) -m "not alone" tests
 	$(BIN)/python -m pytest -m alone tests
+	$(HOUSE) test-all
 	$(MAKE) lab
-
-evidence: .venv/dev-ready ## for maintainers: record what tests explain anew from live runs
-	$(BIN)/python -m tests.record_evidence
-	$(BIN)/python -m tests.record_facts
-	$(BIN)/python -m pytest tests/test_evidence.py --snapshot-update
 
 # The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
 # course that is kept elsewhere, as in COURSE=~/my-course.

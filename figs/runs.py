@@ -5,8 +5,8 @@ from itertools import pairwise
 from math import log
 
 from ddp_lab.kit.draw.colors import GREY, INK, RULE, WHITE, bar_color, text_on, tint
-from ddp_lab.kit.record.calls import Call
 from figs.page import Page, page
+from whichrank import Call
 
 WORLD = "0"  # what the group of all ranks is called
 CALL = 140  # the width of a call

@@ -22,8 +22,8 @@ from nbclient import NotebookClient
 from playwright.sync_api import Error, sync_playwright
 
 from ddp_lab import ROOT
-from ddp_lab.kit.run.ports import free_port
 from tools import course, notebooks, work
+from whichrank import free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]

@@ -1,13 +1,11 @@
 """What the tests share: the folder, the programs, survivors, and cells of a kernel."""
 
 import functools
-import importlib
 import json
 import os
 import queue
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -18,13 +16,16 @@ from fnmatch import fnmatch
 from pathlib import Path
 from zlib import crc32
 
-import psutil
 import pytest
+from launched import WARM
 
 from ddp_lab import ROOT, kit
-from ddp_lab.kit.run import here, ports
-from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.warm import LENT, WARM, Warm
+from ddp_lab.kit import launch
+from whichrank import environment
+from whichrank.run import ports
+
+pytest_plugins = ["support"]
+launch.WARM = WARM  # one is enough for all
 
 KIT = ROOT / "ddp_lab" / "kit"
 SCRIPTS = ROOT / "ddp_lab" / "script"
@@ -47,21 +48,6 @@ PROGRAMS = sorted(
     if p.parent not in (KIT, SCRIPTS) and p != VERDICT
 )
 """The lessons' programs."""
-
-
-class Later:
-    """A module that is imported when it is first used.
-
-    Each worker of xdist imports all files of tests, and torch takes seconds.
-    """
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __getattr__(self, name):
-        if name.startswith("_"):  # pytest asks everything whether it is a test
-            raise AttributeError(name)
-        return getattr(importlib.import_module(self.name), name)
 
 
 RESTARTS = {
@@ -88,13 +74,6 @@ STARTS_ITS_RANKS = {"nodes/exercise_launcher.py", "nodes/spawn.py"}
 """Programs that plain python runs, because they start their ranks themselves."""
 
 
-def words_of(process: psutil.Process) -> list[str]:
-    """Return a process's command; [] if it has ended."""
-    with suppress(psutil.Error):
-        return process.cmdline()
-    return []
-
-
 def tracked() -> list[str]:
     """Return the names of the repository's files; [] where there is no repository."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -117,12 +96,6 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-FULL = pytest.mark.full
-"""Of tests that take long, and of numbers of ranks that `make test` can do without."""
-NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
-# Of files in which each test needs one of these.
-NEEDED = re.compile(rf"^pytestmark = (\[\s*)?pytest\.mark\.({'|'.join(NEEDS)})\b", re.M)
-
 LONG = (
     "test_accelerator.py",
     "test_book.py",
@@ -133,10 +106,6 @@ LONG = (
     "test_solutions.py",
 )
 """Files of which each takes minutes, so that no worker should come to them last."""
-
-# Beside other tests, a second thread of torch mostly spins while it waits for a core.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A kernel is told its ports long before it listens there; those that Jupyter takes may
 # meanwhile be given to any of the many processes here.
@@ -159,40 +128,12 @@ with suppress(ImportError):
 
     kernelspec.get_kernel_dict = warm_kernel
 
-# A background shell starts us deaf to Ctrl-C, and so would be all that we start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_configure(config):
-    """Let all workers of xdist use one warm process, and be forks of it."""
-    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        if python := WARM.lend(environment()):
-            config.option.tx = [f"popen//python={python}"] * len(config.option.tx)
-
-
-@pytest.hookimpl(optionalhook=True)  # a machine may have pytest without xdist
-def pytest_xdist_auto_num_workers(config):
-    """Say what `-n auto` means here: a test that waits costs no core."""
-    return min(2 * (os.cpu_count() or 1), 12)
-
-
-def pytest_ignore_collect(collection_path, config):
-    """Leave out of `make check`, unread, a file that has nothing for it."""
-    if config.getoption("markexpr") == "check" and collection_path.suffix == ".py":
-        if NEEDED.search(collection_path.read_text()):
-            return True
-    return None
-
 
 def pytest_collection_modifyitems(config, items):
-    """Mark what `make check` runs; mix the files, each of which one worker takes.
+    """Mix the files, each of which one worker takes.
 
     Those that wait come among others, in an order that is always the same.
     """
-    for item in items:
-        if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
-            item.add_marker("check")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: (item.path.name not in LONG, _mixed(item.path)))
 
@@ -205,21 +146,6 @@ def _mixed(path: Path) -> int:
 def in_root(monkeypatch):
     """Work where the notebooks do."""
     monkeypatch.chdir(ROOT)
-
-
-@pytest.fixture(autouse=True)
-def no_process_unless_marked(request, monkeypatch):
-    """Refuse a launch in a test that does not say that it needs processes."""
-    if not any(request.node.get_closest_marker(need) for need in NEEDS):
-        start = subprocess.Popen.__init__
-
-        def refuse(*args, **kwargs):
-            # Whoever imports torch asks ldconfig where a library is.
-            if sys._getframe(1).f_globals["__name__"] == "ctypes.util":
-                return start(*args, **kwargs)
-            raise AssertionError("mark this test: pytest.mark.processes")
-
-        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
 
 
 def install(folder: Path) -> Path:
@@ -244,7 +170,7 @@ def install(folder: Path) -> Path:
 
 def outside(**env: str) -> dict[str, str]:
     """Return the environment of a shell that knows nothing of these tests."""
-    ours = re.compile(r"MAKE|MFLAGS|DDP_LAB|PYTEST|PYTHONPATH|VIRTUAL_ENV")
+    ours = re.compile(r"MAKE|MFLAGS|DDP_LAB|WHICHRANK|PYTEST|PYTHONPATH|VIRTUAL_ENV")
     kept = {name: text for name, text in os.environ.items() if not ours.match(name)}
     return kept | env
 
@@ -314,58 +240,10 @@ def smaller(program: Path, folder: Path) -> Path:
 
 
 @pytest.fixture
-def warm(monkeypatch):
+def warm(warm, monkeypatch):
     """Return a warm start of this test's own, used by all that it launches."""
-    monkeypatch.delenv("DDP_LAB_COLD", raising=False)
-    monkeypatch.delenv(LENT, raising=False)
-    fresh = Warm()
-    monkeypatch.setattr(here, "WARM", fresh)
-    yield fresh
-    fresh.stop()
-
-
-@pytest.fixture
-def survivors(monkeypatch, request):
-    """Return a function that counts the living processes that this test has started."""
-    mark = f"{request.node.nodeid} {os.getpid()}"  # it may run elsewhere as well
-    monkeypatch.setenv("DDP_LAB_TEST", mark)
-
-    def count() -> int:
-        found = living(mark)
-        if WARM.process:  # it belongs to no test
-            found = [process for process in found if process.pid != WARM.process.pid]
-        return len(found)
-
-    return count
-
-
-def living(mark: str) -> list[psutil.Process]:
-    """Return the living processes that were started with DDP_LAB_TEST=`mark`."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            running = process.status() != psutil.STATUS_ZOMBIE
-            if running and process.environ().get("DDP_LAB_TEST") == mark:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def wait_until(condition, seconds: float = 20) -> bool:
-    """Return whether `condition()` came true within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return bool(condition())
-
-
-@pytest.fixture
-def free_port() -> int:
-    """Return a port at which nobody listens, for programs that insist on one."""
-    return ports.free_port()
+    monkeypatch.setattr(launch, "WARM", warm)
+    return warm
 
 
 class Cell:

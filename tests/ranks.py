@@ -19,18 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ddp_lab.kit import Run, RunFailed, torchrun
-from ddp_lab.kit.explain.causes.ended import Stopped
-from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.explain.find import find_failure
-from ddp_lab.kit.record.logs import TorchrunLog
-from ddp_lab.kit.run import probe
-from ddp_lab.kit.run.cold import why_cold
-from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.limits import Limits
-from ddp_lab.kit.run.signs import Signs
-from ddp_lab.kit.run.warm import WARM
-from ddp_lab.kit.run.watchdog import Watchdog
+from ddp_lab.kit import torchrun
+from ddp_lab.kit.launch import WARM
+from whichrank import Run, RunFailed
+from whichrank.explain.causes.ended import Stopped
+from whichrank.explain.failure import Failure
+from whichrank.explain.find import find_failure
+from whichrank.record.logs import TorchrunLog
+from whichrank.run import probe
+from whichrank.run.cold import why_cold
+from whichrank.run.here import environment
+from whichrank.run.limits import Limits
+from whichrank.run.signs import Signs
+from whichrank.run.watchdog import Watchdog
 
 IN_TURN = Path(__file__).with_name("in_turn.py")
 TICK = 0.5  # seconds between two looks at the output

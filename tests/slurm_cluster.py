@@ -35,8 +35,8 @@ from pathlib import Path
 
 from ddp_lab import ROOT
 from ddp_lab.kit.played.wiring import NoNetwork, make, run
-from ddp_lab.kit.run.namespaces import BIND, enter, mount, unshare
-from ddp_lab.kit.run.ports import free_port
+from whichrank.run.namespaces import BIND, enter, mount, unshare
+from whichrank.run.ports import free_port
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
 BIND_ALL = BIND | 1 << 14  # with what is mounted there: a flag of mount(2)

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import FULL, PROGRAMS, make, name_of, smaller
+from conftest import PROGRAMS, make, name_of, smaller
 from ranks import take_turns
+from support import FULL
 from test_exercises import SOLUTIONS, solve
 
 from ddp_lab import ROOT

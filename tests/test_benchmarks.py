@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from conftest import FULL
+from support import FULL
 
 from bench import Result, Timing, interleaved, launch, three_digits, written
 from bench import __main__ as command

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import FULL
+from support import FULL
 
 pytest.importorskip("nbformat", reason="the cells of cures are in notebooks")
 
 from ddp_lab import ROOT
-from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell.hints import functions
 from tools import notebooks
+from whichrank import RunFailed
 
 pytestmark = pytest.mark.processes
 

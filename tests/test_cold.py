@@ -7,7 +7,7 @@ from conftest import PROGRAMS, name_of
 from forked import let_torchrun_be_a_fork
 
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.run.cold import line_of_set_order, why_cold
+from whichrank.run.cold import line_of_set_order, why_cold
 
 IN_ORDER = {
     "a loop": "for name in {'a', 'b'}: send(name)",

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import FULL, copied, make, outside
+from conftest import copied, make, outside
+from support import FULL
 
 from ddp_lab import ROOT
 

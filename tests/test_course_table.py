@@ -8,7 +8,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from conftest import FULL, copied
+from conftest import copied
+from support import FULL
 
 pytest.importorskip("nbformat", reason="tools.course needs Jupyter")
 

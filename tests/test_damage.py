@@ -10,11 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import FULL, Later
+from support import FULL, Later
 
 from ddp_lab import ROOT, data
-from ddp_lab.kit import torchrun
-from ddp_lab.kit.run.here import warm_python
+from ddp_lab.kit import torchrun, warm_python
 
 pytestmark = pytest.mark.processes
 torch = Later("torch")

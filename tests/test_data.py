@@ -9,7 +9,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from conftest import Later
+from support import Later
 
 from ddp_lab import data
 from ddp_lab.kit import torchrun

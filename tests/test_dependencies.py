@@ -11,6 +11,7 @@ from conftest import tracked
 from ddp_lab import ROOT
 
 PYTHON = [ROOT / name for name in tracked() if name.endswith(".py")]
+WHICHRANK = ROOT / "whichrank" / "pyproject.toml"  # which the lab depends on
 OPTIONAL = {"mpi4py"}  # of make bench, which has a row of it where it is installed
 
 
@@ -25,7 +26,8 @@ def imported(path: Path) -> set[str]:
 
 
 def test_what_is_imported_is_declared():
-    words = re.findall(r'"([\w-]+)[^"]*"', (ROOT / "pyproject.toml").read_text())
+    told = [path.read_text() for path in (ROOT / "pyproject.toml", WHICHRANK)]
+    words = re.findall(r'"([\w-]+)[^"]*"', "".join(told))
     declared = {word.lower() for word in words}
     # A file is imported by its own name where its folder is on the path.
     ours = {path.stem for path in PYTHON} | {path.parent.name for path in PYTHON}

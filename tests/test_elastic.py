@@ -1,29 +1,31 @@
 """Machines that fail: a rendezvous that lives elsewhere, a world that shrinks."""
 
 import pytest
-from conftest import FULL, RESTARTS
+from conftest import RESTARTS
+from support import FULL
 
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.played import plan
-from ddp_lab.kit.run import options as torchruns
+from whichrank import Command
 
-RANGE = [["--nnodes", "1:2"], ["--nproc-per-node", "2"]]
-PLACE = ["--rdzv-endpoint", "127.0.0.1:29400"]
+RANGE = "--nnodes 1:2 --nproc-per-node 2"
+PLACE = f"{RANGE} --rdzv-endpoint 127.0.0.1:29400"
 
 
 def test_a_rendezvous_that_no_node_hosts_is_named_alike_on_all():
-    options = [*RANGE, PLACE, ["--rdzv-conf", "is_host=0,last_call_timeout=2"]]
-    assert torchruns.is_for_all(options)
-    made = plan.make(options, ["program.py"])
+    words = f"{PLACE} --rdzv-conf is_host=0,last_call_timeout=2 program.py"
+    command = Command.parse(words)
+    assert command.is_for_all
+    made = plan.make(command, [], 0.0)
     assert made.elsewhere == "127.0.0.1:29400"
     assert made.typed[0] == made.typed[1] and "is_host=0" in str(made.typed[0])
     assert "is_host=1" not in str(made.on_loopback)
 
 
 def test_a_rendezvous_that_some_node_hosts_is_the_command_of_one_node():
-    assert not torchruns.is_for_all([*RANGE, PLACE])
-    assert not torchruns.is_for_all([*RANGE, PLACE, ["--rdzv-conf", "is_host=1"]])
-    assert torchruns.elsewhere(RANGE) == ""
+    assert not Command.parse(PLACE).is_for_all
+    assert not Command.parse(f"{PLACE} --rdzv-conf is_host=1").is_for_all
+    assert Command.parse(RANGE).elsewhere == ""
 
 
 @FULL

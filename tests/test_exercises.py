@@ -17,19 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import (
-    FULL,
-    RESTARTS,
-    SCRIPTS,
-    STARTS_ITS_RANKS,
-    name_of,
-    smaller,
-)
+from conftest import RESTARTS, SCRIPTS, STARTS_ITS_RANKS, name_of, smaller
 from ranks import launch, tell_apart
+from support import FULL
 
 from ddp_lab import ROOT
-from ddp_lab.kit import Run, RunFailed, python, torchrun
+from ddp_lab.kit import python, torchrun
 from ddp_lab.kit.cell.program import FRAMES, Order, whole
+from whichrank import Run, RunFailed
 
 pytestmark = pytest.mark.processes
 

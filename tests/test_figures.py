@@ -17,7 +17,6 @@ from ddp_lab import ROOT
 from ddp_lab.kit.draw import RANK_COLORS, before_after
 from ddp_lab.kit.draw.colors import WHITE, tint
 from ddp_lab.kit.draw.svg import READABLE, Svg, text_width
-from ddp_lab.kit.record.calls import Call
 from ddp_lab.scale.road import GB, H100, Cut, Training, memory
 from figs import FIGURES, STEPPERS
 from figs.costs import call_lines, heat, pieces_by_step
@@ -28,6 +27,7 @@ from figs.profiles import step_rows
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
 from figs.scale import planned, three_groups
 from figs.sharding import WIDE, held_over_step
+from whichrank.record.calls import Call
 
 FIGS, NOTEBOOKS = ROOT / "figs", ROOT / "notebooks"
 SVG = "{http://www.w3.org/2000/svg}"

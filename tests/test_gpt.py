@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from conftest import Later
+from support import Later
 
 from ddp_lab import ROOT
 

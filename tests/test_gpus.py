@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import FULL, outside
+from conftest import outside
+from support import FULL
 
 from ddp_lab import ROOT
 

@@ -13,8 +13,9 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from conftest import Cell, install, living, make, outside, wait_until
+from conftest import Cell, install, make, outside
 from jupyter_client import BlockingKernelClient
+from support import living, wait_until
 
 from ddp_lab import ROOT
 

@@ -12,11 +12,12 @@ from contextlib import suppress
 import forked
 import psutil
 import pytest
-from conftest import FULL, WARM, Cell, living, wait_until
+from conftest import Cell
 from jupyter_client import KernelManager
+from support import FULL, WARM, living, wait_until
 
 from ddp_lab import ROOT
-from ddp_lab.kit.run.here import environment
+from whichrank.run.here import environment
 
 pytestmark = pytest.mark.processes
 
@@ -25,7 +26,7 @@ LIMIT = 500_000 + os.getpid() % 300_000  # another mark, which forks inherit as 
 # The lab, whose warm process and cold torchruns are forks of our warm process.
 LOAD = f"""
 import resource
-from tests import forked
+import forked
 forked.servers()
 forked.torchruns()
 resource.setrlimit(resource.RLIMIT_MSGQUEUE, ({LIMIT}, {LIMIT}))
@@ -309,7 +310,7 @@ def held(lab, tmp_path):
     late.write_text(LATE.format(go=str(go), server=forked.__file__))
     setup = f"""
 from pathlib import Path
-from ddp_lab.kit.run import warm
+from whichrank.run import warm
 warm.WARM.stop()
 real, warm.FORK_SERVER = warm.FORK_SERVER, Path({str(late)!r})
 """

@@ -8,7 +8,7 @@ import threading
 from base64 import b64encode
 
 import pytest
-from conftest import wait_until
+from support import wait_until
 
 pytest.importorskip("papermill", reason="these tests need Jupyter")
 
@@ -20,9 +20,9 @@ from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
 
 from ddp_lab import ROOT  # noqa: E402
 from ddp_lab.kit.cell import magics  # noqa: E402
-from ddp_lab.kit.run.warm import LENT  # noqa: E402
 from tools import lab, notebooks  # noqa: E402
 from tools.compare import Difference, differences  # noqa: E402
+from whichrank.run.channels import LENT  # noqa: E402
 
 pytestmark = pytest.mark.processes
 

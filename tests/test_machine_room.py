@@ -11,12 +11,15 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.error import UsageError
 
+from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell import magics
 from ddp_lab.kit.draw import lives as draw
-from ddp_lab.kit.explain import nodes as explain_nodes
-from ddp_lab.kit.explain.attempts import compare
-from ddp_lab.kit.explain.causes.ended import Raised, Signalled, Stopped
-from ddp_lab.kit.explain.causes.node import (
+from ddp_lab.kit.played import events, plan
+from ddp_lab.kit.played.room import LOOPBACK, Room
+from whichrank.explain import nodes as explain_nodes
+from whichrank.explain.attempts import compare
+from whichrank.explain.causes.ended import Raised, Signalled, Stopped
+from whichrank.explain.causes.node import (
     NodeFailed,
     NodeLost,
     NodesChanged,
@@ -24,20 +27,18 @@ from ddp_lab.kit.explain.causes.node import (
     NodesNotMet,
     OwnLoopback,
 )
-from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.explain.find import find_failure
-from ddp_lab.kit.launch import torchrun
-from ddp_lab.kit.played import events, plan
-from ddp_lab.kit.played.room import LOOPBACK, Room
-from ddp_lab.kit.record import agents
-from ddp_lab.kit.record.lives import by_attempt, changes, lives
-from ddp_lab.kit.record.logs import TorchrunLog, rank_folders
-from ddp_lab.kit.record.stacks import Frame
-from ddp_lab.kit.run import options as opts
-from ddp_lab.kit.run.here import Here
-from ddp_lab.kit.run.limits import Limits
-from ddp_lab.kit.run.live import LiveRun
-from ddp_lab.kit.run.result import Run, RunFailed
+from whichrank.explain.failure import Failure
+from whichrank.explain.find import find_failure
+from whichrank.record import agents
+from whichrank.record.lives import by_attempt, changes, lives
+from whichrank.record.logs import TorchrunLog, rank_folders
+from whichrank.record.stacks import Frame
+from whichrank.run.command import PORT, Command
+from whichrank.run.here import Here
+from whichrank.run.limits import Limits
+from whichrank.run.live import LiveRun
+from whichrank.run.result import Run, RunFailed
+from whichrank.run.starter import COLD
 
 # --- what each node runs ---
 
@@ -66,13 +67,11 @@ def options(command: str) -> list[list[str]]:
     ],
 )
 def test_a_command_that_names_no_node_is_for_all_of_them(command, for_all):
-    parts = command.replace(" --", "|--").split("|")
-    words = [[part] if "=" in part else part.split() for part in parts]
-    assert opts.is_for_all(words) == for_all
+    assert Command.parse(command).is_for_all == for_all
 
 
 def test_a_fixed_number_of_nodes_meets_at_node_0():
-    made = plan.make(options("--nnodes 2 --nproc-per-node 4"), ["a.py", "x"])
+    made = plan.make(Command.parse("--nnodes 2 --nproc-per-node 4 a.py x"), [], 0.0)
     start = "--nnodes 2 --nproc-per-node 4 --node-rank"
     assert [" ".join(words) for words in made.typed] == [
         f"{start} {node} --master-addr node0 a.py x" for node in (0, 1)
@@ -93,7 +92,7 @@ def test_a_fixed_number_of_nodes_meets_at_node_0():
     ],
 )
 def test_nodes_that_may_come_and_go_meet_by_c10d(command, least, fixed):
-    made = plan.make(options(command), ["a.py"])
+    made = plan.make(Command.parse(f"{command} a.py"), [], 0.0)
     assert made.typed[0] == made.typed[1]
     typed, *_ = (" ".join(words) for words in made.typed)
     assert typed == f"{command} --rdzv-backend c10d --rdzv-endpoint node0 a.py"
@@ -103,7 +102,8 @@ def test_nodes_that_may_come_and_go_meet_by_c10d(command, least, fixed):
 
 
 def test_settings_of_the_rendezvous_are_kept():
-    made = plan.make(options("--nnodes 1:2 --rdzv-conf last_call_timeout=5"), ["a.py"])
+    command = "--nnodes 1:2 --rdzv-conf last_call_timeout=5 a.py"
+    made = plan.make(Command.parse(command), [], 0.0)
     words = made.on_loopback[1]
     assert words.count("--rdzv-conf") == 1
     assert "is_host=0,last_call_timeout=5" in words
@@ -116,14 +116,14 @@ def test_settings_of_the_rendezvous_are_kept():
         ("--nnodes 2 --master-addr a --master-port 1", "a:1", "static"),
         ("--nnodes 2 --rdzv-endpoint a", "a:29400", "c10d"),
         ("--nnodes 2 --rdzv-endpoint a:1", "a:1", "c10d"),
-        (f"--nnodes 2 --master-addr a --master-port {opts.PORT}", "a", "static"),
-        (f"--nnodes 2 --rdzv-endpoint a:{opts.PORT}", "a", "c10d"),
+        (f"--nnodes 2 --master-addr a --master-port {PORT}", "a", "static"),
+        (f"--nnodes 2 --rdzv-endpoint a:{PORT}", "a", "c10d"),
     ],
 )
 def test_where_a_node_looks_for_the_others(command, at, backend):
-    meets = opts.meets(options(command))
-    assert (meets["at"], meets["backend"]) == (at, backend)
-    assert (meets["nnodes"], meets["rank"]) == ("2", "0")
+    meets = Command.parse(command).meets()
+    assert (meets.at, meets.backend) == (at, backend)
+    assert (meets.nnodes, meets.rank) == ("2", "0")
 
 
 # --- what happens to them ---
@@ -131,7 +131,8 @@ def test_where_a_node_looks_for_the_others(command, at, backend):
 
 def test_words_are_heard_in_whatever_pieces_they_come(left, monkeypatch):
     monkeypatch.setenv(LOOPBACK, "1")
-    plans = asdict(plan.make(options("--nnodes 2"), ["a.py"])) | {"python": ["python"]}
+    made = plan.make(Command.parse("--nnodes 2 a.py"), [], 0.0)
+    plans = asdict(made) | {"python": ["python"]}
     left.write("plan.json", plans)
     room = Room(left.folder, "0" * 32)
     left.life(1, 0, 1, 1.0)
@@ -404,7 +405,7 @@ def test_an_agent_that_is_ended_with_a_silent_run_has_not_gone(left):
     left.plan()
     for node in (0, 1):
         left.life(node, 0, node, 1.0)
-    halted = LiveRun("torchrun", place := Here([]), Limits())
+    halted = LiveRun("torchrun", place := Here([], COLD), Limits())
     place._folder = left.folder
     halted.standing = TorchrunLog.read(left.folder)
     killed = {"code": -9, "time": 9.0, "done": ""}
@@ -417,7 +418,7 @@ def test_what_a_rank_says_after_we_were_interrupted_twice_is_our_own_doing(tmp_p
     """The second interrupt comes while we still look, so nothing was seen before."""
     home = tmp_path / "run" / "attempt_0" / "0"
     home.mkdir(parents=True)
-    halted = LiveRun("torchrun", place := Here([]), Limits())
+    halted = LiveRun("torchrun", place := Here([], COLD), Limits())
     place._folder = tmp_path
 
     def interrupted(*args) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FULL, living, wait_until
 from forked import let_servers_be_forks
+from support import FULL, living, wait_until
 
 from ddp_lab.kit.played import wiring
 from ddp_lab.kit.played.network import Network
@@ -37,7 +37,7 @@ NO_MORE.append('echo 1 > /proc/sys/user/max_user_namespaces && exec "$@"')
 
 HEAD = """
 import ctypes, json, os, select, socket, subprocess, sys, threading, time
-from ddp_lab.kit.run.namespaces import KINDS, enter_like
+from whichrank.run.namespaces import KINDS, enter_like
 from ddp_lab.kit.played.network import Network
 from ddp_lab.kit.played.wiring import NoNetwork
 
@@ -313,7 +313,7 @@ print(json.dumps({**facts, "links": links}), flush=True)
         let_servers_be_forks(monkeypatch)
     launch = f"""
 from ddp_lab.kit import torchrun
-from tests import forked
+import forked
 if forked.HOLDS_TORCH in os.environ:
     forked.servers()
 words = "--nnodes 2 --nproc-per-node 2 {tmp_path}/who.py"

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FULL, wait_until, words_of
 from forked import let_servers_be_forks
+from support import FULL, wait_until, words_of
 
 from ddp_lab import ROOT
-from ddp_lab.kit import Limits, RunFailed, torchrun
-from ddp_lab.kit.run.here import warm_python
-from ddp_lab.kit.run.ports import free_port
-from ddp_lab.kit.run.warm import LENT
+from ddp_lab.kit import torchrun, warm_python
+from whichrank import Limits, RunFailed
+from whichrank.run.channels import LENT
+from whichrank.run.ports import free_port
 
 pytestmark = [
     pytest.mark.processes,
@@ -425,7 +425,7 @@ def test_no_node_is_started_when_nobody_is_left_to_say_so(room):
 CALLER = """
 import sys
 from ddp_lab.kit import torchrun
-from tests import forked
+import forked
 forked.servers()
 try:
     torchrun(sys.argv[1], cold=len(sys.argv) > 2)

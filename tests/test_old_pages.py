@@ -13,15 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from conftest import FULL
+from support import FULL
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
 
 from ddp_lab import ROOT  # noqa: E402
-from ddp_lab.kit import Run, torchrun  # noqa: E402
+from ddp_lab.kit import torchrun  # noqa: E402
 from ddp_lab.kit.cell import end  # noqa: E402
 from ddp_lab.old_pages.tutorial_2017 import judge  # noqa: E402
 from tools import notebooks as kit  # noqa: E402
+from whichrank import Run  # noqa: E402
 
 NOTEBOOK = ROOT / "notebooks" / "A4_what_old_pages_say.ipynb"
 ROWS = set(range(1, 39))

@@ -9,6 +9,8 @@ from dataclasses import replace
 from html import unescape
 
 import pytest
+from faults import FAULTS
+from record_evidence import Recording
 from test_figures import FIGS, NOTEBOOKS, SAMPLES, SVG, nodes
 from test_jupyterlab import notebook, page_of, server  # noqa: F401  (fixtures)
 
@@ -17,14 +19,12 @@ from ddp_lab.kit.draw import RANK_COLORS, bar_color, before_after, standstill
 from ddp_lab.kit.draw.colors import PALE, WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import READABLE, Svg, text_width
 from ddp_lab.kit.draw.timeline import RANK_BAR, timeline, timelines
-from ddp_lab.kit.explain.cause import Stand
-from ddp_lab.kit.explain.causes.ended import Signalled
-from ddp_lab.kit.explain.find import find_failure
-from ddp_lab.kit.record.calls import Call, with_failed
-from ddp_lab.kit.record.stacks import Frame
-from ddp_lab.kit.run.rank import as_call
-from tests.faults import FAULTS
-from tests.record_evidence import Recording
+from whichrank.explain.cause import Stand
+from whichrank.explain.causes.ended import Signalled
+from whichrank.explain.find import find_failure
+from whichrank.record.calls import Call, with_failed
+from whichrank.record.stacks import Frame
+from whichrank.run.rank import as_call
 
 FRAME = Frame("a<b.py", 7, "main")
 

@@ -10,8 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ARGUMENTS, FULL, PROGRAMS, RESTARTS, name_of, smaller
+from conftest import ARGUMENTS, PROGRAMS, RESTARTS, name_of, smaller
 from ranks import launch, tell_apart
+from support import FULL
 
 from ddp_lab import ROOT
 from ddp_lab.data import prepare

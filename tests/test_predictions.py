@@ -12,13 +12,13 @@ from ddp_lab.kit.cell import predict as room
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.predict import Guessed
 from ddp_lab.kit.draw.colors import WHITE, contrast
-from ddp_lab.kit.explain.cause import Stand
-from ddp_lab.kit.explain.causes.ended import Raised
-from ddp_lab.kit.explain.causes.waiting import Absent, Busy
-from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.record.stacks import Frame
-from ddp_lab.kit.run.result import Run
+from whichrank.explain.cause import Stand
+from whichrank.explain.causes.ended import Raised
+from whichrank.explain.causes.waiting import Absent, Busy
+from whichrank.explain.failure import Failure
+from whichrank.explain.symptoms import Symptom
+from whichrank.record.stacks import Frame
+from whichrank.run.result import Run
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
 

@@ -17,7 +17,7 @@ from ddp_lab import ROOT
 from ddp_lab.kit.cell import end, magics, program, variants, written
 from ddp_lab.kit.cell.program import Order, ProgramError, whole
 from ddp_lab.kit.cell.source import take_apart
-from ddp_lab.kit.run.result import Run, RunFailed
+from whichrank.run.result import Run, RunFailed
 
 HEAD = '''"""Shows a thing."""
 

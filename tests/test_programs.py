@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from conftest import (
     ARGUMENTS,
-    FULL,
     PROGRAMS,
     RESTARTS,
     SMALLER,
@@ -20,6 +19,7 @@ from conftest import (
     smaller,
 )
 from ranks import launch
+from support import FULL
 
 from ddp_lab.data import prepare
 from ddp_lab.kit import python, torchrun

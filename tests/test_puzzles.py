@@ -7,9 +7,9 @@ import pytest
 
 from ddp_lab.kit.cell import program, puzzle
 from ddp_lab.kit.draw.traces import Trace, beside, differences
-from ddp_lab.kit.explain.causes.ended import Raised
-from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.run.result import Run
+from whichrank.explain.causes.ended import Raised
+from whichrank.explain.failure import Failure
+from whichrank.run.result import Run
 
 SWAP = Trace(
     [[["send", 1, "10"], ["recv", 1, ""]], [["send", 0, "20"], ["recv", 0, ""]]],

@@ -3,9 +3,10 @@
 import pytest
 from IPython.core.error import UsageError
 
-from ddp_lab.kit import RunFailed, launch
+from ddp_lab.kit import launch
 from ddp_lab.kit.cell import ranks
 from ddp_lab.kit.cell.program import ProgramError
+from whichrank import RunFailed
 
 pytestmark = pytest.mark.processes
 

@@ -1,12 +1,12 @@
 """Programs by RPC: they join and leave by `workers()`, and nobody hangs or stays."""
 
 import pytest
-from conftest import FULL, wait_until
+from support import FULL, wait_until
 
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell.program import Order, whole
-from ddp_lab.kit.record.stacks import Frame
-from ddp_lab.kit.run import probe
+from whichrank.record.stacks import Frame
+from whichrank.run import probe
 
 PROGRAM = '''
 """Workers that do what the test says."""

@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import FULL, SCRIPTS, Later
+from conftest import SCRIPTS
+from support import FULL, Later
 
 from ddp_lab import ROOT
-from ddp_lab.kit import Run, torchrun
+from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell import end, hints
+from whichrank import Run
 
 judges = Later("ddp_lab.script.judge")
 

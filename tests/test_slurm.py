@@ -17,16 +17,18 @@ from pathlib import Path
 import psutil
 import pytest
 import slurm_cluster
-from conftest import FULL, living, wait_until
+from support import FULL, living, wait_until
 
 from ddp_lab import ROOT
-from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.run import options as opts
-from ddp_lab.kit.run.result import RunInterrupted
-from ddp_lab.kit.slurm import step
+from ddp_lab.kit import torchrun
+from whichrank import RunFailed
+from whichrank.run.channels import NNODES
+from whichrank.run.command import Command
+from whichrank.run.result import RunInterrupted
+from whichrank.slurm import step
 
 RING = "ddp_lab/p2p/ring.py"
-DDP_LAB = Path(sys.executable).with_name("ddp-lab")
+WHICHRANK = Path(sys.executable).with_name("whichrank")
 # Rank 3 of 4, on node 1, does what it is told, and so does what it leaves behind.
 PROGRAM = """
 import fcntl, os, signal, subprocess, sys, time
@@ -64,7 +66,7 @@ if what != "leaves a child":
 KERNEL = """
 import pathlib, sys
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.slurm import step
+from whichrank.slurm import step
 step.RUNS = pathlib.Path(sys.argv[2])
 torchrun(sys.argv[1])
 """
@@ -177,23 +179,19 @@ def kernel(command, **environment) -> subprocess.Popen:
 @pytest.mark.parametrize(
     "around, options, taken",
     [
-        ("2", [["--nnodes", "2"]], True),
-        ("2", [["--nnodes", "1:2"]], True),
-        ("3", [["--nnodes=2"]], True),
-        ("2", [["--nnodes", "3"]], False),
-        ("", [["--nnodes", "2"]], False),
-        (
-            "2",
-            [["--nnodes=2"], ["--rdzv-endpoint=a:1"], ["--rdzv-conf=is_host=0"]],
-            False,
-        ),
+        ("2", "--nnodes 2", True),
+        ("2", "--nnodes 1:2", True),
+        ("3", "--nnodes=2", True),
+        ("2", "--nnodes 3", False),
+        ("", "--nnodes 2", False),
+        ("2", "--nnodes=2 --rdzv-endpoint=a:1 --rdzv-conf=is_host=0", False),
     ],
 )
 def test_what_is_for_slurm(around, options, taken, monkeypatch):
     if around:
         monkeypatch.setenv("SLURM_JOB_ID", "7")
         monkeypatch.setenv("SLURM_JOB_NUM_NODES", around)
-    assert step.takes(options) == taken
+    assert step.takes(Command.parse(options)) == taken
 
 
 CANCELLED = "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-11-22T16:05:11"
@@ -224,7 +222,7 @@ def test_what_has_ended_a_run(said, code, ends, lost, tmp_path, monkeypatch):
         home = tmp_path / f"node_{node}"
         home.mkdir()
         step.names.write(home / "exit.json", {"code": exit_code, "done": done})
-    run = step.SlurmStep([], [])
+    run = step.SlurmStep(Command())
     run._folder = tmp_path
     assert run.ended_by(code) == lost
 
@@ -236,7 +234,7 @@ def test_srun_ends_the_whole_step_unless_nodes_may_go(
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     monkeypatch.setattr(step, "RUNS", tmp_path)
     monkeypatch.setattr(step, "Guarded", lambda command, *rest: command)
-    run = step.SlurmStep([["--nnodes", nodes]], ["program.py"])
+    run = step.SlurmStep(Command.parse(f"--nnodes {nodes} program.py"))
     run.hosts = ["n1", "n2"]
     with closing(run):
         assert f"--kill-on-bad-exit={ends}" in run.start()
@@ -244,7 +242,7 @@ def test_srun_ends_the_whole_step_unless_nodes_may_go(
 
 def test_only_the_steps_of_a_run_are_its_own(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "5")
-    run = step.SlurmStep([], [])
+    run = step.SlurmStep(Command())
     listed = f"5.0 somebody's own step\n5.1 {run.name}\n5.batch batch\n"
     monkeypatch.setattr(step, "ask", lambda *words: listed)
     assert run._steps() == ["5.1"]
@@ -252,7 +250,7 @@ def test_only_the_steps_of_a_run_are_its_own(monkeypatch):
 
 def test_a_step_is_cancelled_until_it_is_gone(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "5")
-    run = step.SlurmStep([], [])
+    run = step.SlurmStep(Command())
     listed, asked = [f"5.1 {run.name}\n"] * 2, []
 
     def ask(*words: str) -> str:
@@ -301,7 +299,7 @@ def test_the_same_command_runs_on_both_nodes(allocation):
 @FULL
 @on_cluster
 def test_in_the_shell_of_an_allocation(cluster):
-    words = f"salloc --nodes 2 {DDP_LAB} torchrun --nnodes 2 {RING}"
+    words = f"salloc --nodes 2 {WHICHRANK} torchrun --nnodes 2 {RING}"
     env = os.environ | {"SLURM_CONF": str(cluster.conf)}
     done = subprocess.run(words.split(), env=env, capture_output=True, text=True)
     assert "[rank 1] received 0 from rank 0\n" in done.stdout
@@ -319,18 +317,18 @@ def test_in_the_shell_of_an_allocation(cluster):
     ],
 )
 def test_ranks_are_shared_between_nodes_where_they_divide(words, shared, monkeypatch):
-    options, _ = opts.split(words.split())
-    assert step.spread(options) == options
-    monkeypatch.setenv(step.NNODES, "2")
-    assert step.spread(options) == options, "only in a job"
+    command = Command.parse(words)
+    assert step.spread(command) == command
+    monkeypatch.setenv(NNODES, "2")
+    assert step.spread(command) == command, "only in a job"
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert " ".join(sum(step.spread(options), [])) == (shared or words)
+    assert " ".join(step.spread(command).words) == (shared or words)
 
 
 @FULL
 @on_cluster
 def test_a_lesson_runs_on_two_nodes_that_says_nothing_of_them(allocation, monkeypatch):
-    monkeypatch.setenv(step.NNODES, "2")
+    monkeypatch.setenv(NNODES, "2")
     run = torchrun(f"--nproc-per-node 4 {RING}")
     assert run.nodes == [0, 0, 1, 1] and "--nnodes" not in run.command
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain.symptoms import Symptom, find
-from ddp_lab.kit.record.torch_words import TABLE, TORCH
 from tools import troubleshooting
+from whichrank.explain.symptoms import Symptom, find
+from whichrank.record.torch_words import TABLE, TORCH
 
 # Messages as PyTorch, gloo, NCCL and the system write them.
 MESSAGES = {

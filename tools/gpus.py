@@ -33,14 +33,15 @@ import torch
 
 from ddp_lab import ROOT, from_here
 from ddp_lab.data import prepare
-from ddp_lab.kit import Run, RunFailed, torchrun
+from ddp_lab.kit import torchrun
 from ddp_lab.kit.draw.svg import Svg
+from whichrank import Run, RunFailed, channels
 
 FOLDER = ROOT / "recorded"
 COPY = ROOT / "build" / "gpus"  # of the programs, where ranks of one GPU are apart
 LIMIT, PATIENCE = 60.0, 10.0  # seconds of silence: of a program, of one that fails
 MOST, APART = 8, 3  # ranks: at most, and on one GPU
-COLD = "DDP_LAB_COLD"  # a warm process knows the lab's own folder, not the copy
+COLD = channels.COLD_ONLY  # a warm process knows the lab's own folder, not the copy
 # How the shared end counts GPUs, and how where the ranks of one are apart.
 COUNTS = """\
         if count == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
@@ -231,7 +232,7 @@ def why(ranks: int) -> dict[str, Any]:
                 time.sleep(1)
                 said.seek(0)
                 seen = said.read()
-            look = [sys.executable, "-m", "ddp_lab.kit.terminal", "why", str(job.pid)]
+            look = [sys.executable, "-m", "whichrank", "why", str(job.pid)]
             told = subprocess.run(look, capture_output=True, text=True, timeout=LIMIT)
         finally:
             for process in psutil.Process(job.pid).children(recursive=True):

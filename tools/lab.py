@@ -34,12 +34,11 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, papermill_engines
 
 from ddp_lab import ROOT, from_here
+from ddp_lab.kit import WARM
 from ddp_lab.kit.cell.display import table
-from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.warm import WARM
-from ddp_lab.kit.slurm.step import NNODES
 from tools import notebooks
 from tools.compare import Difference, differences
+from whichrank import channels, environment
 
 FOLDER = ROOT / "build" / "lab"
 CELL_TIMEOUT = 900  # seconds; a run ends itself long before (see launch.py)
@@ -282,7 +281,7 @@ def number(name: str) -> Callable[[str], int | None]:
 
 def unlike() -> str:
     """Return why this machine gives other outputs than those committed; "" if not."""
-    if os.environ.get(NNODES):
+    if os.environ.get(channels.NNODES):
         return "the ranks are on several nodes"
     # A process of its own: torch would take seconds to import, and memory to keep.
     python = WARM.python(environment()) or sys.executable

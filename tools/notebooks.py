@@ -23,7 +23,7 @@ from traitlets.config import Config
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import program
 from ddp_lab.kit.cell.program import Order
-from ddp_lab.kit.run.ports import free_port
+from whichrank import free_port
 
 FOLDER = ROOT / "notebooks"
 KERNELSPEC = {

@@ -6,7 +6,7 @@ lesson shows it, is told here.
 
 from dataclasses import dataclass
 
-from ddp_lab.kit.explain.symptoms import Symptom
+from whichrank import Symptom
 
 
 @dataclass(frozen=True)

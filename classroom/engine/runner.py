@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddp_lab.kit.run.limits import Limits
-    from ddp_lab.kit.run.result import Run
+    from whichrank import Limits, Run
 
 LARGEST_ANSWER = 100_000_000  # bytes of all its files
 LARGEST_HEADER = 1_000_000  # bytes of its first line
@@ -83,10 +82,12 @@ def execute(
             `answer/NAME.py`, `inputs_RANK`, `out/NAME`.
         limits: what the run may take beside its timeout; by default as a lesson's.
     """
+    from ddp_lab.kit import WARM
+
     folder = Path(tempfile.mkdtemp(prefix="classroom-"))
     try:
         fill(folder, header, files)
-        answer = launch(header, folder, limits)
+        answer = launch(header, folder, limits, starter=WARM)
         return answer, collect(folder / "out", answer)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +95,7 @@ def execute(
 
 def graded(output: int) -> "Limits":
     """Return what a run may take when it is graded, and may print so many bytes."""
-    from ddp_lab.kit.run.limits import Limits
+    from whichrank import Limits
 
     return Limits(first_sign=FIRST_SIGN, output=output)
 
@@ -113,11 +114,9 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     """Run the harness in `folder` as `header` asks; return how it went.
 
     Args:
-        more: what else `torchrun` of the lab's launcher takes.
+        more: what else `whichrank.torchrun` takes.
     """
-    from ddp_lab.kit.launch import torchrun
-    from ddp_lab.kit.run.limits import Limits
-    from ddp_lab.kit.run.result import RunFailed, RunInterrupted
+    from whichrank import Limits, RunFailed, RunInterrupted, torchrun
 
     late, alone = False, limits is not None  # in a sandbox all processes are the run's
     looks = [look(alone, {})]

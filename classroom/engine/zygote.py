@@ -40,7 +40,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from classroom.engine import fence, runner
-from ddp_lab.kit.run import fork_server, rank, warm
+from whichrank import fork_server, rank, write_python
 
 SCRATCH = "/run"  # inside the sandbox, where the run's folder and logs are
 FOLDER, SERVER = Path(SCRATCH, "case"), Path(SCRATCH, "server")
@@ -148,18 +148,24 @@ def launch(header: dict, pipe: int) -> None:
     """Be the launcher: run the harness, and say what became of it."""
     try:
         limits = runner.graded(header["output"])
-        answer = runner.launch(header, FOLDER, limits, warm=_Given())
+        answer = runner.launch(header, FOLDER, limits, starter=_Given())
     except Exception as error:  # say, a full disk
         answer = {"trouble": f"{type(error).__name__}: {error}"[:500]}
     with open(pipe, "w") as stream:
         json.dump(answer, stream)
 
 
-class _Given(warm.Warm):
+class _Given:
     """The fork server of this run, which the launcher has not started."""
 
+    def unfit(self, program: str) -> str:
+        return ""  # it is there, and nothing else can start a rank here
+
     def python(self, env: dict[str, str], tell: object = None) -> str:
-        return warm.write_python(SERVER, str(SERVER / "socket"))
+        return write_python(SERVER, str(SERVER / "socket"))
+
+    def new_trouble(self) -> str:
+        return ""
 
     def ended_by(self, python: str) -> str:
         return ""

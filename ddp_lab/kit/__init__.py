@@ -1,6 +1,7 @@
 """What the notebooks and the tests use: launch, predict, break and draw.
 
-`torchrun` and `python` run a program in processes of its own and return a `Run`;
+`torchrun` and `python` run a program in processes of its own and return a `Run` (of the
+package `whichrank`);
 `variant` and `diff` change a program and compare two; `predict` keeps a guess,
 `suspect` a diagnosis, and `score` counts what was right; `hint` and `solution` help
 with an exercise. CONTRIBUTING.md has its rooms, and what each may import.
@@ -16,20 +17,14 @@ if TYPE_CHECKING:
     from ddp_lab.kit.cell.hints import hint, solution
     from ddp_lab.kit.cell.predict import predict, score, suspect
     from ddp_lab.kit.cell.variants import diff, variant
-    from ddp_lab.kit.explain.failure import Failure
-    from ddp_lab.kit.launch import python, torchrun
-    from ddp_lab.kit.run.limits import Limits
-    from ddp_lab.kit.run.result import Run, RunFailed
+    from ddp_lab.kit.launch import WARM, python, torchrun, warm_python
 
 # ruff: noqa: F401  (for those who check types)
 PLACES = {
     "cell.hints": ("hint", "solution"),
     "cell.predict": ("predict", "score", "suspect"),
     "cell.variants": ("diff", "variant"),
-    "explain.failure": ("Failure",),
-    "launch": ("python", "torchrun"),
-    "run.limits": ("Limits",),
-    "run.result": ("Run", "RunFailed"),
+    "launch": ("WARM", "python", "torchrun", "warm_python"),
 }
 
 

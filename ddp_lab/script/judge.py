@@ -18,9 +18,10 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from ddp_lab.kit import Run, RunFailed, torchrun
-from ddp_lab.kit.examine.examined import WATCHED_STEPS, examine
+from ddp_lab.kit import torchrun
 from ddp_lab.script.frames import throws, watched
+from whichrank import Run, RunFailed
+from whichrank.examination.examined import WATCHED_STEPS, examine
 
 EPOCHS, BATCH, SAMPLES = 4, throws.BATCH, len(watched.TRAINED)
 PER_EPOCH = SAMPLES // BATCH

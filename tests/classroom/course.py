@@ -27,9 +27,10 @@ from classroom.engine.assignment import criteria as criteria_of
 from classroom.engine.check import try_case
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import Verdict
-from ddp_lab.kit import RunFailed
-from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.warm import LENT, WARM
+from ddp_lab.kit.launch import WARM
+from whichrank import RunFailed
+from whichrank.run.channels import LENT
+from whichrank.run.here import environment
 
 REGION = re.compile(
     r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.M | re.S

@@ -11,8 +11,8 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from conftest import FULL, wait_until, words_of
 from course import as_notebook, changed
+from support import FULL, wait_until, words_of
 from test_course import Course
 
 from classroom.engine import groups, sandbox

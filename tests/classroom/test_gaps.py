@@ -4,8 +4,8 @@ import pytest
 from course import files_of, starter
 
 from classroom.engine.assignment import names
-from ddp_lab.kit import RunFailed
 from ddp_lab.kit.cell import magics
+from whichrank import RunFailed
 
 pytestmark = pytest.mark.sandbox
 

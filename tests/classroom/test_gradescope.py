@@ -19,15 +19,15 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-from conftest import wait_until
 from course import REGION, as_notebook, cells, solution
+from support import wait_until
 
 from classroom.engine import runner
 from classroom.engine.assignment import load, names, notebook
 from classroom.engine.check import try_case
 from classroom.extras import gradescope
 from ddp_lab import ROOT
-from ddp_lab.kit.run.here import warm_python
+from ddp_lab.kit import warm_python
 
 pytestmark = pytest.mark.sandbox
 USER = "nobody"  # who stands for the user that setup.sh makes
@@ -56,7 +56,7 @@ def test_no_solution_and_no_mistake_is_in_the_zip(name, tmp_path):
 
 
 def test_what_the_warm_process_imports_is_installed():
-    text = "import sys\nfrom ddp_lab.kit.run import fork_server\nfork_server.load()\n"
+    text = "import sys\nfrom whichrank.run import fork_server\nfork_server.load()\n"
     text += "print(*{name.partition('.')[0] for name in list(sys.modules)})"
     done = subprocess.run(
         [warm_python(), "-c", text],

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from conftest import words_of
 from course import RING, box, cells, changed, solution
+from support import words_of
 
 from classroom.engine import fence, groups, judge, sandbox
 from classroom.engine.check import try_case

@@ -2,8 +2,9 @@
 
 import nbformat
 import pytest
-from conftest import FULL, copied, install, make
+from conftest import copied, install, make
 from course import as_notebook, solution
+from support import FULL
 
 from classroom.engine import sandbox
 

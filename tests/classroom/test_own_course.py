@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from classroom.engine import sandbox
 from classroom.engine.assignment import LAB
 from ddp_lab import ROOT
-from ddp_lab.kit.run.here import warm_python
+from ddp_lab.kit import warm_python
 
 pytestmark = pytest.mark.sandbox
 

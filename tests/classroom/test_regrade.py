@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 
-from conftest import FULL  # noqa: E402
 from course import as_notebook, cells, solution, starter  # noqa: E402
 from nbgrader.api import Gradebook  # noqa: E402
+from support import FULL  # noqa: E402
 from test_course import Course  # noqa: E402
 
 from classroom.engine import judge  # noqa: E402

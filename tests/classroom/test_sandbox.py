@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
 from course import UNSAFE
+from support import wait_until
 
 from classroom.engine import groups, remedy, sandbox, zygote
 

@@ -19,8 +19,8 @@ from classroom.engine.check import try_case
 from classroom.engine.modules import parsed
 from classroom.engine.rig import Outcome, Rig
 from classroom.engine.runner import Look, hindered
-from ddp_lab.kit import RunFailed
-from ddp_lab.kit.run.limits import Limits
+from whichrank import RunFailed
+from whichrank.run.limits import Limits
 
 pytestmark = pytest.mark.sandbox
 CASE = {"ranks": 2, "length": 8, "seed": 1}
@@ -101,7 +101,7 @@ def test_what_counts_is_the_silence_and_not_the_questions_after_it(monkeypatch):
         watch(run)
         raise RunFailed("no end", run)
 
-    monkeypatch.setattr("ddp_lab.kit.launch.torchrun", torchrun)
+    monkeypatch.setattr("whichrank.launch.torchrun", torchrun)
     header = {"ranks": 8, "timeout": 38, "enough": 20}
     assert runner.launch(header, Path("/nowhere"), Limits())["starved"]
 

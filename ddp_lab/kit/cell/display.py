@@ -9,10 +9,7 @@ from dataclasses import replace
 from html import escape
 
 from ddp_lab.kit.draw import bar_color, standstill
-from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.record.calls import Call
-from ddp_lab.kit.run.limits import SHORT
-from ddp_lab.kit.run.result import Run
+from whichrank import SHORT, Call, Failure, Run
 
 # JupyterLab would break a line in the middle of a word. (Of a notebook that it does not
 # trust yet it drops `anywhere`.)

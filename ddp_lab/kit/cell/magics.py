@@ -5,6 +5,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,18 @@ from ddp_lab.kit.cell import ranks as on_ranks
 from ddp_lab.kit.cell.program import notebook_of, program, variant
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
-from ddp_lab.kit.examine import examined
-from ddp_lab.kit.run.cold import why_cold
-from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
-from ddp_lab.kit.run.warm import WARM
+from ddp_lab.kit.launch import WARM
+from whichrank import (
+    WATCHED_STEPS,
+    Run,
+    RunFailed,
+    RunInterrupted,
+    environment,
+)
+from whichrank import examine as examine_script
 
 OPTIONS = ("--timeout", "--expect-failure", "--cold")
+MORE = "More on each: TROUBLESHOOTING.md, It runs, and the numbers are wrong."
 BETWEEN = 0.2  # seconds between two states of a run that has just begun
 PLAYED = ("--rate", "--events")  # of several nodes
 
@@ -96,11 +102,11 @@ def examine(line: str) -> None:
     weights that drift apart, samples that two ranks read, and more.
     """
     options, words = _split(line, ("--steps",))
-    steps = int(options.pop("steps", examined.WATCHED_STEPS))
+    steps = int(options.pop("steps", WATCHED_STEPS))
     if words[:1] != ["--nproc-per-node"] or len(words) < 3:
         raise UsageError("for example: %examine --nproc-per-node 2 train.py")
     # torchrun is given the witness, and does not look at the script itself.
-    cold = options.pop("cold", False) or bool(why_cold(Path(words[2])))
+    cold = options.pop("cold", False) or bool(WARM.unfit(words[2]))
 
     def start(words: list[str]) -> None:
         try:
@@ -110,8 +116,10 @@ def examine(line: str) -> None:
                 raise
             _Screen().finish(failed.run)
 
-    page, _ = examined.examine(words[2:], int(words[1]), steps, start)
+    page, well = examine_script(words[2:], int(words[1]), steps, start)
     print(page)
+    if page and not well:
+        print(f"\n{MORE}")
 
 
 def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
@@ -124,6 +132,9 @@ def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run
             if lesson := notebook_of(path):
                 cell = f"the cell of {lesson} whose first line names it"
                 raise UsageError(f"there is no {path} yet: first run {cell}")
+            known = [str(each) for each in Path().glob("ddp_lab/*/*.py")]
+            if near := get_close_matches(path, known, 1, cutoff=0.9):
+                raise UsageError(f"there is no {path}: did you mean {near[0]}?")
         if written.is_changed(path):
             print(f"{path} was changed outside this notebook, and runs as it is now.")
     output = _Screen()

@@ -15,11 +15,8 @@ from IPython.display import display
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.display import BAR, FAILED
 from ddp_lab.kit.draw.colors import GREY, WHITE
-from ddp_lab.kit.explain.cause import Stand
-from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.record.words import listed
-from ddp_lab.kit.run.result import Run
+from ddp_lab.kit.words import listed
+from whichrank import Failure, Run, Stand, Symptom
 
 RIGHT_COLOR = "#1A7F37"
 # Guesses in words: of how many, and of which rank differs from the others.

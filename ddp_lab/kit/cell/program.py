@@ -38,7 +38,7 @@ from ddp_lab.kit.cell.source import (
     reached,
     take_apart,
 )
-from ddp_lab.kit.record.words import conjugate, listed
+from ddp_lab.kit.words import conjugate, listed
 
 NAME, PUZZLE = "program", "puzzle"
 """The magics whose cells write programs; see puzzle.py for the second one."""

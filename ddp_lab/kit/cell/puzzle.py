@@ -16,7 +16,7 @@ from ddp_lab.kit.cell import program
 from ddp_lab.kit.cell.predict import RIGHT_COLOR
 from ddp_lab.kit.draw.colors import GREY
 from ddp_lab.kit.draw.traces import Trace, beside, differences
-from ddp_lab.kit.run.result import Run, RunFailed
+from whichrank import Run, RunFailed
 
 DIFFERENCES = 3  # that are told in words
 STANDSTILL = "Timeout"

@@ -8,8 +8,9 @@ each cell, with the lines that the notebook shows.
 """
 
 import ast
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from traceback import format_exception_only
@@ -21,10 +22,12 @@ from ddp_lab.kit.cell.program import ProgramError, with_end
 from ddp_lab.kit.cell.source import take_apart
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.draw.values import held
-from ddp_lab.kit.run.result import Run
+from whichrank import Run, RunFailed, RunInterrupted
 
 FOLDER = Path("build", "ranks")  # from the folder that a notebook works in
 PATIENCE = 10.0  # seconds that the ranks of a cell may stand still
+# Frames of the program that runs the cells; each of them has a file of its own.
+RUNS_CELLS = re.compile(r'^  File "[^"\n]*ranks/ranks_\w+\.py".+\n(?:    .*\n)+', re.M)
 SLOW = 5.0  # seconds of the cells before, of which the reader should know
 PROGRAM = '''
 """Cells of a notebook, one after the other; only the last one is shown."""
@@ -123,7 +126,10 @@ def ranks(
     program = take_apart(PROGRAM.format(cells=f"[\n    {listed},\n]").strip())
     path = _write(with_end(program, "%%ranks"), "ranks")
     command = ["--nproc-per-node", str(going.ranks), path]
-    run = start(command)
+    try:
+        run = start(command)
+    except (RunFailed, RunInterrupted) as failed:
+        raise _without_our_frames(failed) from None
     if run.failure is None:
         so_far = Cells(going.ranks, cells)
         if (slow := max(run["before"])) > SLOW:
@@ -131,6 +137,17 @@ def ranks(
     values = [facts.get("value") for facts in run.facts]
     shown = any(value is not None for value in values)
     return run, held(last, values) if shown else None
+
+
+def _without_our_frames(
+    failed: RunFailed | RunInterrupted,
+) -> RunFailed | RunInterrupted:
+    """Return a failure whose traceback begins in a cell."""
+    if failed.run is None or failed.run.failure is None:
+        return failed
+    failure = failed.run.failure
+    failure = replace(failure, traceback=RUNS_CELLS.sub("", failure.traceback))
+    return type(failed).of(replace(failed.run, failure=failure))
 
 
 def _going(words: list[str], fresh: bool) -> Cells:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ddp_lab import from_here
 from ddp_lab.kit.cell import written
 from ddp_lab.kit.cell.display import TEXT
-from ddp_lab.kit.record.words import listed
+from ddp_lab.kit.words import listed
 
 FOLDER = Path("build", "variants")  # from the folder that a notebook works in
 # Backgrounds that let text be read in a light theme and in a dark one.

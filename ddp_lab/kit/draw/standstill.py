@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ddp_lab.kit.draw.colors import bar_color, text_on
-from ddp_lab.kit.explain.cause import Stand
-from ddp_lab.kit.record.calls import Call, Key
+from whichrank import Call, Key, Stand
 
 SHOWN = 3  # how many of the last calls are shown
 TINT = "40"  # the opacity of what is done, behind a rank's color: a quarter
@@ -36,7 +35,7 @@ def standstill(
     although another one has. A rank that is not in the group of a call has no box.
 
     Args:
-        stands: by rank; see `ddp_lab.kit.explain.stands`.
+        stands: by rank; see `whichrank.Stand`.
         calls: by rank, oldest first; send and recv of gloo are not among them.
         ends: what is known of a rank besides, such as how it has ended.
         places: of each rank where it is, if there are several nodes.

@@ -12,7 +12,7 @@ from typing import Any
 from ddp_lab.kit.draw.colors import GREY, INK, RULE, rank_color, text_on, tint
 from ddp_lab.kit.draw.svg import Svg, text_width
 from ddp_lab.kit.draw.values import CHIP, MARGIN, PAGE, write_title
-from ddp_lab.kit.record.lives import Life
+from whichrank import Life
 
 NAMES = 116  # the width of the column with the places
 ROW, BAR, BETWEEN = 30, 22, 10  # heights: of a row, of a bar in it, between two nodes
@@ -122,7 +122,7 @@ def lives(run: Any) -> Svg:
     that ended by failing, or was killed; what happened to the nodes stands above.
 
     Args:
-        run: a `ddp_lab.kit.run.result.Run`, of which this room knows the lives, the
+        run: a `whichrank.Run`, of which this room knows the lives, the
             events and the seconds.
     """
     first = min((life.start for life in run.lives), default=0.0)

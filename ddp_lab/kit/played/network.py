@@ -23,7 +23,7 @@ all_reduce of 16 MB between two nodes takes 18 ms, at 1 Gbit/s 134 ms, at 100 Mb
 
 from ddp_lab.kit.played.plan import name
 from ddp_lab.kit.played.wiring import make, run
-from ddp_lab.kit.run.namespaces import enter
+from whichrank import namespaces
 
 QUEUE = 1 << 20  # bytes that wait for a link with a rate; what is more is lost
 BURST, BURST_TIME = 4096, 0.001  # bytes, or seconds, that may go at once
@@ -56,7 +56,7 @@ class Network:
 
     def enter(self, node: int) -> None:
         """Move this process to a node: a fork calls it before it becomes a program."""
-        enter(self.nodes[node])
+        namespaces.enter(self.nodes[node])
 
     def rate(self, node: int, bits_per_second: float) -> None:
         """Let a node's link carry so much each way."""

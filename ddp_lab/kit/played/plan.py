@@ -5,11 +5,9 @@ program.py`, is meant for all its nodes. Here is what one types on each of them.
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ddp_lab.kit.run import options as opts
-from ddp_lab.kit.run.options import LOOPBACK, Option
+from whichrank import ENDPOINT, LOOPBACK, Command, Meets
 
 MOST_NODES = 80  # that are played: their files come in one message (wiring.py)
 
@@ -30,8 +28,8 @@ class Plan:
     """Where the rendezvous is, if no node hosts it."""
     env: dict[str, str] = field(default_factory=dict)
     """What all nodes have in their environment."""
-    meets: list[dict] = field(default_factory=list)
-    """How each node is to find the others; see `options.meets`."""
+    meets: list[Meets] = field(default_factory=list)
+    """How each node is to find the others."""
     events: list[str] = field(default_factory=list)
     rate: float = 0.0
     """Bits per second of each node's link; 0 leaves it as it is."""
@@ -42,52 +40,46 @@ def name(number: int) -> str:
     return f"node{number}"
 
 
-def make(
-    options: Sequence[Option],
-    program: Sequence[str],
-    env: dict[str, str] | None = None,
-    **more: object,
-) -> Plan:
+def make(command: Command, events: list[str], rate: float) -> Plan:
     """Return what each node runs.
 
     Args:
-        options: those of torchrun.
-        program: the program and its arguments.
-        env: variables for each node.
-        more: what else the plan says: `events`, `rate`.
+        command: that of torchrun, meant for all nodes.
+        events: what happens, and when.
+        rate: of each node's link, in bits per second; 0 for any.
     """
-    least, most = opts.nodes(options)
-    one = _c10d if opts.is_elastic(options) else _static
-    both = [one(number, list(options)) for number in range(most)]
-    typed, on_loopback = ([*zip(*both, strict=True)][which] for which in (0, 1))
+    least, most = command.nodes
+    one = _c10d if command.is_elastic else _static
+    both = [one(number, command) for number in range(most)]
     return Plan(
-        [opts.words(each, program) for each in typed],
-        [opts.words(each, program) for each in on_loopback],
-        least,
-        opts.is_fixed(options),
-        elsewhere=opts.elsewhere(options),
-        env=env or {},
-        meets=[opts.meets(each) for each in typed],
-        **more,  # type: ignore[arg-type]
+        typed=[typed.words for typed, _ in both],
+        on_loopback=[on_loopback.words for _, on_loopback in both],
+        least=least,
+        fixed=command.is_fixed,
+        elsewhere=command.elsewhere,
+        env=command.own_store,
+        meets=[typed.meets() for typed, _ in both],
+        events=events,
+        rate=rate,
     )
 
 
-def _static(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
-    """Return the options of one node in a static rendezvous."""
-    typed = [*options, ["--node-rank", str(node)], ["--master-addr", name(0)]]
-    return typed, opts.at(node, options, LOOPBACK)
+def _static(node: int, command: Command) -> tuple[Command, Command]:
+    """Return what one node runs in a static rendezvous: typed, and on loopback."""
+    typed = command.having(("--node-rank", str(node)), ("--master-addr", name(0)))
+    return typed, command.at(node, LOOPBACK)
 
 
-def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
-    """Return the options of one node in a rendezvous that nodes join and leave."""
-    if not opts.value(options, "--rdzv-backend"):
-        options = [*options, ["--rdzv-backend", "c10d"]]
+def _c10d(node: int, command: Command) -> tuple[Command, Command]:
+    """Return the same for a rendezvous that nodes join and leave."""
+    if not command.value("--rdzv-backend"):
+        command = command.having(("--rdzv-backend", "c10d"))
     # Where all have one host name, each would take itself for the host.
-    local = [["--local-addr", _local(node)]]
-    if opts.elsewhere(options):
-        return options, options + local
-    on_loopback = opts.at(node, options, LOOPBACK) + local
-    return [*options, [opts.ENDPOINT, name(0)]], on_loopback
+    local = ("--local-addr", _local(node))
+    if command.elsewhere:
+        return command, command.having(local)
+    typed = command.having((ENDPOINT, name(0)))
+    return typed, command.at(node, LOOPBACK).having(local)
 
 
 def _local(node: int) -> str:

@@ -3,66 +3,62 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+import whichrank
 from ddp_lab.kit.played import events as happens
 from ddp_lab.kit.played import plan
-from ddp_lab.kit.record import names
-from ddp_lab.kit.run import options as opts
-from ddp_lab.kit.run.here import Here
-from ddp_lab.kit.run.options import Option
-from ddp_lab.kit.run.result import refused
+from whichrank import NO_PYTHON, Command, Here, Starter, names, refused
 
 ROOM = Path(__file__).with_name("room.py")
+WHICHRANK = Path(whichrank.__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Playing:
+    """Takes each command that is meant for several nodes, and plays them here."""
+
+    events: Sequence[str] = ()
+    """What happens to the nodes, and when (events.py)."""
+    rate: str = ""
+    """That of each node's link, say "100mbit"."""
+
+    def __call__(self, command: Command, starter: Starter) -> "Played | None":
+        """Return the place of a run; None if its command is for one node."""
+        if not command.is_for_all:
+            return None
+        _, count = command.nodes
+        if count > plan.MOST_NODES:
+            most = f"one machine plays up to {plan.MOST_NODES} nodes, not {count}"
+            raise refused(most)
+        try:
+            happens.parse_all(self.events, count)
+            bits = happens.rate(self.rate) if self.rate else 0.0
+        except ValueError as error:
+            raise refused(str(error)) from None
+        if command.has(NO_PYTHON):
+            why = "on several nodes the ranks are Python programs, without --no-python"
+            raise refused(why)
+        return Played(plan.make(command, list(self.events), bits), starter)
 
 
 class Played(Here):
     """A run on nodes that this machine plays (room.py).
 
     Args:
-        options: those of torchrun, meant for all nodes.
-        program: the program and its arguments.
-        env: variables for each node.
-        events: what happens to the nodes, and when (events.py).
-        rate: that of each node's link, say "100mbit".
-        how: as of `Here`.
+        made: what each of them runs.
+        starter: as of `Here`.
     """
 
-    starter = "nodes"
+    started = "nodes"
 
-    def __init__(
-        self,
-        options: list[Option],
-        program: list[str],
-        env: dict[str, str],
-        events: Sequence[str] = (),
-        rate: str = "",
-        **how: Any,
-    ):
-        happening = _happening(options, events, rate)
-        if opts.has(options, opts.NO_PYTHON):
-            why = "on several nodes the ranks are Python programs, without --no-python"
-            raise refused(why)
-        super().__init__([], **how)
-        self.plan = asdict(plan.make(options, program, env, **happening))
+    def __init__(self, made: plan.Plan, starter: Starter):
+        super().__init__([], starter)
+        self.plan = asdict(made)
 
     def command(self, python: list[str]) -> list[str]:
         """Leave the plan; return the command that carries it out."""
         whole = json.dumps(self.plan | {"python": python})
         (self.folder / names.PLAN).write_text(whole)
-        return [sys.executable, "-IS", str(ROOM), str(self.folder)]
-
-
-def _happening(options: list[Option], events: Sequence[str], rate: str) -> dict:
-    """Return what happens to the nodes, of which torchrun's options tell how many."""
-    _, count = opts.nodes(options)
-    if count > plan.MOST_NODES:
-        raise refused(f"one machine plays up to {plan.MOST_NODES} nodes, not {count}")
-    try:
-        happens.parse_all(events, count)
-        bits = happens.rate(rate) if rate else 0.0
-        return {"events": list(events), "rate": bits}
-    except ValueError as error:
-        raise refused(str(error)) from None
+        return [sys.executable, "-IS", str(ROOM), str(self.folder), str(WHICHRANK)]

@@ -1,8 +1,9 @@
 """Play the nodes of a run on this machine: start their agents, let events happen.
 
-    python -IS room.py FOLDER
+    python -IS room.py FOLDER WHICHRANK
 
-The guard starts this file instead of torchrun. FOLDER/plan.json says what each node
+The guard starts this file instead of torchrun. WHICHRANK is where that package lies;
+FOLDER/plan.json says what each node
 runs (plan.py); here each gets an agent, which is a real torchrun, and what the agent
 starts belongs to the node. In FOLDER we leave
 
@@ -34,18 +35,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
+if __name__ == "__main__":  # -IS has left out both
+    sys.path[:0] = [str(Path(__file__).parents[3]), sys.argv[2]]
 
 from ddp_lab.kit.played import events  # noqa: E402
 from ddp_lab.kit.played.network import Network  # noqa: E402
 from ddp_lab.kit.played.wiring import NoNetwork  # noqa: E402
-from ddp_lab.kit.record import names  # noqa: E402
-from ddp_lab.kit.record.files import read_json  # noqa: E402
-from ddp_lab.kit.run import guard, proxy  # noqa: E402
-from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
-from ddp_lab.kit.run.options import AGENT, PORT  # noqa: E402
-from ddp_lab.kit.run.ports import free_port  # noqa: E402
+from whichrank import (  # noqa: E402
+    AGENT,
+    FOLLOW,
+    LEAVE,
+    PORT,
+    TICK,
+    channels,
+    free_port,
+    guard,
+    names,
+    read_json,
+)
 
 HEAD_START = 1.0  # seconds, at most, that the others leave to node 0
 LISTEN = "0A"  # a socket's state in /proc/net/tcp
@@ -226,7 +233,7 @@ class Room:
         for number, name in ((1, names.OUT), (2, names.ERR)):
             file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
-        env = os.environ | self.plan["env"] | NO_GPU | {proxy.NODE: str(node.number)}
+        env = os.environ | self.plan["env"] | NO_GPU | {channels.NODE: str(node.number)}
         mark_node(self.mark, node.number)
         if self.network:
             self.network.enter(node.number)
@@ -324,7 +331,7 @@ def mark_node(mark: str, node: int) -> None:
 
 def processes(mark: str, node: int) -> Iterator[int]:
     """Yield the living processes of one node of the run `mark`."""
-    limits, word = b"%d" % _limit(mark, node), f"{proxy.NODE}={node}".encode()
+    limits, word = b"%d" % _limit(mark, node), f"{channels.NODE}={node}".encode()
     for pid in guard.pids(mark):
         try:
             proc = Path(f"/proc/{pid}")
@@ -353,4 +360,4 @@ def _kill(pid: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(Room(Path(sys.argv[1]), os.environ[guard.MARK]).run())
+    sys.exit(Room(Path(sys.argv[1]), os.environ[channels.RUN]).run())

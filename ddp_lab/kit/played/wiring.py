@@ -13,16 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from ddp_lab.kit.run.namespaces import (
-    BIND,
-    SLAVES,
-    become_root,
-    enter,
-    mount,
-    open_files,
-    unmount,
-    unshare,
-)
+from whichrank import namespaces
 
 PROGRAMS = ("ip", "tc")
 MOST_FILES = 253  # in one message
@@ -88,19 +79,19 @@ def _make(hosts: dict[str, str]) -> list[int]:
     """Make all in this process; return what `make` does."""
     user = []
     try:
-        unshare("net", "mnt")
+        namespaces.unshare("net", "mnt")
     except PermissionError:
-        become_root()
-        user = open_files(os.getpid(), "user")
-        unshare("net", "mnt")
-    switch, mounts = open_files(os.getpid(), "net", "mnt")
+        namespaces.become_root()
+        user = namespaces.open_files(os.getpid(), "user")
+        namespaces.unshare("net", "mnt")
+    switch, mounts = namespaces.open_files(os.getpid(), "net", "mnt")
     port = f"/proc/{os.getpid()}/fd/{switch}"
     _silence()
     _cover_names(hosts)
     nodes = []
     for name, address in hosts.items():
-        unshare("net", "uts")
-        nodes += open_files(os.getpid(), "net", "uts")
+        namespaces.unshare("net", "uts")
+        nodes += namespaces.open_files(os.getpid(), "net", "uts")
         socket.sethostname(name)
         _silence()
         run(f"""ip -batch -
@@ -109,7 +100,7 @@ def _make(hosts: dict[str, str]) -> list[int]:
             address add {address}/24 dev eth0
             link set dev eth0 up
         """)
-    enter([switch])
+    namespaces.enter([switch])
     plugs = "\n".join(f"link set dev {name} master switch up" for name in hosts)
     run(f"""ip -batch -
         link add switch type bridge mcast_snooping 0
@@ -129,14 +120,16 @@ def _cover_names(hosts: dict[str, str]) -> None:
         with open(switch) as file:
             others = re.sub("^hosts:.*\n?", "", file.read(), flags=re.M)
         files[switch] = f"{others}\nhosts: files\n"
-    mount("none", "/", "", SLAVES)  # nothing of it shall be seen outside
-    mount("tmpfs", SCRATCH, "tmpfs")
+    namespaces.mount(
+        "none", "/", "", namespaces.SLAVES
+    )  # nothing of it shall be seen outside
+    namespaces.mount("tmpfs", SCRATCH, "tmpfs")
     for path, text in files.items():
         copy = f"{SCRATCH}/{os.path.basename(path)}"
         with open(copy, "w") as file:
             file.write(text)
-        mount(copy, path, "", BIND)
-    unmount(SCRATCH)
+        namespaces.mount(copy, path, "", namespaces.BIND)
+    namespaces.unmount(SCRATCH)
 
 
 def _path() -> str:
@@ -160,7 +153,7 @@ def run(command: str, where: Sequence[int] = ()) -> str:
         capture_output=True,
         text=True,
         env={**os.environ, "PATH": _path()},
-        preexec_fn=lambda: enter(where),
+        preexec_fn=lambda: namespaces.enter(where),
     )
     if done.returncode:
         error = done.stderr.strip().partition("\n")[0]

@@ -1,0 +1,1 @@
+"""Runs on the nodes of the SLURM job around us."""
