@@ -1,7 +1,7 @@
 """Faults, and what has to be said of each: every row really happens when recorded.
 
 test_evidence.py explains what tests/evidence keeps of these runs, in milliseconds;
-test_failures.py and `python -m tests.record_evidence` let them happen again.
+test_failures.py and `python tests/record_evidence.py` let them happen again.
 """
 
 import re

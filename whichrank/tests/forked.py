@@ -12,6 +12,8 @@ import runpy
 import sys
 from pathlib import Path
 
+from launched import WARM
+
 REAL = str(Path(__file__).parents[1] / "src/whichrank/run/fork_server.py")
 HOLDS_TORCH = "DDP_LAB_TEST_WARM"  # names what runs a program in a fork
 
@@ -25,7 +27,6 @@ def servers() -> None:
 
 def let_servers_be_forks(monkeypatch) -> None:
     """Do so in this test; in processes that it starts, `servers` may be called."""
-    from launched import WARM
 
     from whichrank import environment
     from whichrank.run import warm
@@ -44,7 +45,6 @@ def torchruns() -> None:
 
 def let_torchrun_be_a_fork(monkeypatch) -> None:
     """Do so in this test; ranks of a cold start import torch if they need it."""
-    from launched import WARM
 
     from whichrank import environment
     from whichrank.run import here

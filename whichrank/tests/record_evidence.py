@@ -1,6 +1,6 @@
 """Keep what runs left behind, for test_evidence.py to explain without a process.
 
-    python -m tests.record_evidence [NAME ...]
+    python tests/record_evidence.py [NAME ...]
 
 Each fault of faults.py happens once more. tests/evidence/NAME.txt then holds the
 program and what its ranks left, a section for each file of the run's log folder;

@@ -1,6 +1,6 @@
 """Keep what each script of scripts.py leaves its witnesses, for test_examine.py to ask.
 
-    python -m tests.record_facts [SCRIPT ...]
+    python tests/record_facts.py [SCRIPT ...]
 
 Each script runs once more under `examine`. tests/facts.json then holds, a line for
 each script, what its two ranks have left. What differs from run to run is taken out:

@@ -64,7 +64,7 @@ def command(wheel, tmp_path_factory):
     site = next(home.glob("lib/python*/site-packages"))
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "--quiet"]
     install = [*pip, "install", "--no-index", "--no-deps", wheel]
-    subprocess.run(install, check=True)
+    subprocess.run(install, env=elsewhere(), check=True)
     (site / "psutil").symlink_to(Path(psutil.__file__).parent)
     (home / "bin" / "py-spy").symlink_to(Path(sys.executable).with_name("py-spy"))
     for missing in ("torch", "IPython", "numpy"):

@@ -48,7 +48,7 @@ KEPT = record_facts.load()
 def test_a_mistake_is_told_and_no_right_script_is_accused(name):
     """By what each script has left: see record_facts.py, which records anew."""
     text = record_facts.text_of(name, Path())
-    anew = f"it has changed: python -m tests.record_facts {name!r}"
+    anew = f"it has changed: python tests/record_facts.py {name!r}"
     assert KEPT.get(name, [0])[0] == crc32(text.encode()), anew
     judge(name, *record_facts.told(KEPT[name]))
 

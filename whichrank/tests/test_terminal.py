@@ -22,7 +22,7 @@ pytestmark = pytest.mark.processes
 
 PYTHON = sys.executable
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run"]
-DDP_LAB = [PYTHON, "-m", "whichrank.terminal"]
+WHICHRANK = [PYTHON, "-m", "whichrank"]
 HEAD = """
 import os, sys, time
 import torch
@@ -356,7 +356,7 @@ def started(tmp_path, survivors, free_port):
 def why(*words: object, cwd: Path = HOUSE, code: int = 0) -> str:
     """Return what `whichrank why` says."""
     done = subprocess.run(
-        [*DDP_LAB, "why", *map(str, words)],
+        [*WHICHRANK, "why", *map(str, words)],
         capture_output=True,
         text=True,
         cwd=cwd,

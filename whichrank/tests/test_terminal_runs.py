@@ -17,7 +17,7 @@ from support import FULL, HOUSE, wait_until
 
 pytestmark = pytest.mark.processes
 
-DDP_LAB = [sys.executable, "-m", "whichrank.terminal"]
+WHICHRANK = [sys.executable, "-m", "whichrank"]
 # The same, but that torchrun is a fork of the tests' warm process: see forked.py.
 FORKED = """
 import os, sys
@@ -105,7 +105,7 @@ def test_long_output_is_complete(program):
         assert found == [str(i) for i in range(60_000)]
 
 
-def test_a_failure_is_told_as_in_a_cell(program, tmp_path):
+def test_a_failure_is_told_with_its_rank(program, tmp_path):
     path = program("""
         import json
         print(json.dumps({"loss": rank / 2}), flush=True)
@@ -114,7 +114,7 @@ def test_a_failure_is_told_as_in_a_cell(program, tmp_path):
         time.sleep(600)
     """)
     words = "--report", "run.json", "--nproc-per-node", 2, path
-    words = [*DDP_LAB, "torchrun", *map(str, words)]
+    words = [*WHICHRANK, "torchrun", *map(str, words)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1
     assert "\nrank 1: ValueError: no such label\n  at train.py:" in done.stderr
