@@ -158,7 +158,7 @@ def running(tmp_path_factory, programs):
     names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")
     env = os.environ | dict.fromkeys(names, str(home))
     env[forked.HOLDS_TORCH] = WARM.python(environment()) or pytest.skip("all is cold")
-    lab = Lab(env | {"PYTHONPATH": str(ROOT), "DDP_LAB_TEST": MARK})
+    lab = Lab(env | {"DDP_LAB_TEST": MARK})
     try:
         lab.start()
         assert lab.works(programs(GOOD))

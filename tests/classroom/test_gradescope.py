@@ -172,6 +172,7 @@ def other(lab, monkeypatch):
         pytest.skip("needs root, and a Python that others may use as well")
     monkeypatch.setattr(gradescope, "STUDENT", USER)
     shutil.copytree(ROOT / "ddp_lab", lab / "ddp_lab")
+    shutil.copytree(ROOT / "whichrank/src/whichrank", lab / "whichrank")
     shutil.copy(runner.__file__, lab)
 
 

@@ -170,7 +170,8 @@ class Command:
     @property
     def own_store(self) -> dict[str, str]:
         """What gives each attempt a store of its own, where ranks may be restarted."""
-        given = self.is_fixed or self.is_static or OWN_STORE in os.environ
+        static = self.is_static and not self.is_for_all  # for all of them see `at`
+        given = self.is_fixed or static or OWN_STORE in os.environ
         return {} if given else {OWN_STORE: "1"}
 
     def alone(self) -> "Command":
