@@ -310,8 +310,9 @@ def held(lab, tmp_path):
     late.write_text(LATE.format(go=str(go), server=forked.__file__))
     setup = f"""
 from pathlib import Path
+from ddp_lab.kit.launch import WARM
 from whichrank.run import warm
-warm.WARM.stop()
+WARM.stop()
 real, warm.FORK_SERVER = warm.FORK_SERVER, Path({str(late)!r})
 """
     assert not lab.cell(setup).end().error

@@ -32,6 +32,7 @@ from whichrank.explain.find import find_failure
 from whichrank.record import agents
 from whichrank.record.lives import by_attempt, changes, lives
 from whichrank.record.logs import TorchrunLog, rank_folders
+from whichrank.record.plan import AgentEnd, Event, Meets, Plan, add_event
 from whichrank.record.stacks import Frame
 from whichrank.run.command import PORT, Command
 from whichrank.run.here import Here
@@ -151,9 +152,9 @@ def test_words_are_heard_in_whatever_pieces_they_come(left, monkeypatch):
 def test_a_sentence_says_when_and_what():
     event = events.parse('rank 3 says "step: 7": kill node 1')
     assert (event.speaker, event.says) == (3, "step: 7")
-    assert (event.verb, event.node) == ("kill", 1)
+    assert event.event == Event("kill", 1)
     event = events.parse("2.5 seconds later: cut node 0")
-    assert (event.seconds, event.verb, event.node) == (2.5, "cut", 0)
+    assert (event.seconds, event.event) == (2.5, Event("cut", 0))
 
 
 @pytest.mark.parametrize(
@@ -211,9 +212,8 @@ class Left:
         file.write_text(content if isinstance(content, str) else json.dumps(content))
 
     def plan(self) -> None:
-        meets = {"nnodes": "2", "rank": "0", "at": "node0:29400", "id": "none"}
-        meets |= {"backend": "c10d", "program": ["a.py"]}
-        self.write("plan.json", {"meets": [meets, meets]})
+        meets = Meets("2", "0", "node0:29400", "c10d")
+        self.write("plan.json", asdict(Plan([meets, meets])))
         for node in (0, 1):
             self.write(f"node_{node}/err", "")
 
@@ -226,9 +226,12 @@ class Left:
             word = {"code": code, "time": end, "asked": asked}
             self.write(f"{folder}/exit.json", word)
 
-    def happened(self, *found: tuple[float, str]) -> None:
-        lines = [json.dumps({"time": at, "what": what}) for at, what in found]
-        self.write("events.jsonl", "\n".join(lines))
+    def agent(self, node: int, code: int, at: float, **more) -> None:
+        AgentEnd(code, at, **more).write(self.folder / f"node_{node}")
+
+    def happened(self, *found: Event) -> None:
+        for event in found:
+            add_event(self.folder, event)
 
 
 @pytest.fixture
@@ -270,7 +273,7 @@ def comings_and_goings(left: Left) -> None:
     left.life(0, 0, 0, 13.1, 15.1, code=1)
     left.life(0, 0, 0, 17.0, 20.0)
     left.life(1, 0, 1, 17.1, 20.1)
-    left.happened((4.9, "kill node 1"), (9.0, "start node 1"))
+    left.happened(Event("kill", 1, 4.9), Event("start", 1, 9.0))
 
 
 def test_attempts_are_counted_over_all_nodes(left):
@@ -322,7 +325,10 @@ def test_a_node_that_was_killed_is_named_and_not_its_ranks(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 5.2, code=1)
     left.life(1, 0, 1, 1.0, 5.0, code=-9)
-    left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
+    left.write(
+        "node_1/exit.json",
+        {"code": -9, "time": 5.0, "event": {"verb": "kill", "node": 1}},
+    )
     failure = told(left, None)
     assert (type(failure.why), failure.node, failure.rank) == (NodeLost, 1, None)
     assert (failure.why.ranks, failure.why.code) == ((1,), -9)
@@ -333,7 +339,7 @@ def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 5.0, code=-9)
     left.life(1, 0, 1, 1.0, 5.2, code=1)
-    left.write("node_0/exit.json", {"code": -9, "time": 5.0, "done": ""})
+    left.agent(0, -9, at=5.0)
     failure = told(left, None)
     assert (type(failure.why), failure.node) == (NodeLost, 0)
     assert failure.means == "the others have lost the rendezvous with it"
@@ -343,7 +349,10 @@ def test_a_rank_that_was_killed_a_moment_before_its_node_is_named(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 5.2, code=1)
     left.life(1, 0, 1, 1.0, 4.99, code=-9)
-    left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
+    left.write(
+        "node_1/exit.json",
+        {"code": -9, "time": 5.0, "event": {"verb": "kill", "node": 1}},
+    )
     failure = told(left, None)
     assert (failure.rank, failure.why.code) == (1, -9)
     assert failure.places[1] == "node 1, local 0"
@@ -353,7 +362,10 @@ def test_a_rank_that_failed_before_its_node_was_killed_is_named(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 3.0, code=3)
     left.life(1, 0, 1, 1.0, 5.0, code=-9)
-    left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
+    left.write(
+        "node_1/exit.json",
+        {"code": -9, "time": 5.0, "event": {"verb": "kill", "node": 1}},
+    )
     failure = told(left, None)
     assert (failure.rank, failure.why.code) == (0, 3)
 
@@ -362,8 +374,11 @@ def test_a_node_that_was_lost_in_an_earlier_attempt_is_not_blamed(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 3.0, code=1)
     left.life(1, 0, 1, 1.0, 2.9, code=-9)
-    left.write("node_1/exit.json", {"code": -9, "time": 2.9, "done": "kill node 1"})
-    left.happened((2.8, "kill node 1"))
+    left.write(
+        "node_1/exit.json",
+        {"code": -9, "time": 2.9, "event": {"verb": "kill", "node": 1}},
+    )
+    left.happened(Event("kill", 1, 2.8))
     left.life(0, 0, 0, 9.0, 11.0, code=7, size=1)
     failure = told(left, None)
     assert (failure.rank, failure.why.code) == (0, 7)
@@ -382,7 +397,7 @@ def test_a_port_that_is_taken_is_no_matter_of_the_network(left):
     left.plan()
     error = "E: The server socket has failed to listen. port: 1, code: -98, EADDRINUSE"
     left.write("node_0/err", f"Traceback (most recent call last):\n{error}\n")
-    left.write("node_0/exit.json", {"code": 1, "time": 5.0, "done": ""})
+    left.agent(0, 1, at=5.0)
     found, _ = find_failure(TorchrunLog.read(left.folder), 1, None, 5.0)
     assert found and (found.node, found.symptom) == (0, "port taken")
 
@@ -408,7 +423,7 @@ def test_an_agent_that_is_ended_with_a_silent_run_has_not_gone(left):
     halted = LiveRun("torchrun", place := Here([], COLD), Limits())
     place._folder = left.folder
     halted.standing = TorchrunLog.read(left.folder)
-    killed = {"code": -9, "time": 9.0, "done": ""}
+    killed = {"code": -9, "time": 9.0}
     left.write("node_0/exit.json", killed)
     failure, _ = find_failure(halted._read(final=True), 1, "timeout", 5.0)
     assert failure and failure.kind == "timeout"
@@ -443,13 +458,13 @@ def test_a_node_whose_torchrun_was_asked_to_end_from_outside_is_named(left):
     left.life(1, 0, 1, 1.0, 5.1, code=-15, asked=5.0)
     said = "torch.distributed.elastic.multiprocessing.api.SignalException: "
     left.write("node_1/err", f"{said}Process 7 got signal: 15\n")
-    left.write("node_1/exit.json", {"code": 1, "time": 5.2, "done": ""})
+    left.agent(1, 1, at=5.2)
     failure = told(left, None)
     why = failure.why
     assert (type(why), why.node, why.ranks) == (NodeLost, 1, (1,))
     assert why.code == -signal.SIGTERM
     # A launcher that ends the rest of a run sends it, too.
-    left.write("node_0/exit.json", {"code": 1, "time": 5.1, "done": ""})
+    left.agent(0, 1, at=5.1)
     assert told(left, None).node != 1
 
 
@@ -457,8 +472,8 @@ def test_what_torchrun_says_of_itself_is_told_of_its_node(left):
     left.plan()
     error = 'Traceback (most recent call last):\n  File "a", line 1\nOSError: no\n'
     left.write("node_1/err", error)
-    left.write("node_1/exit.json", {"code": 1, "time": 5.0, "done": ""})
-    left.write("node_0/exit.json", {"code": 1, "time": 9.0, "done": "another failed"})
+    left.agent(1, 1, at=5.0)
+    left.agent(0, 1, at=9.0, why="another failed")
     why = told(left, None).why
     assert (type(why), why.node, why.error) == (NodeFailed, 1, "OSError: no")
 
@@ -486,7 +501,7 @@ def test_a_node_that_offers_its_own_loopback_is_named(left, shared):
 
 def test_a_cable_explains_only_what_was_noticed_while_it_was_pulled(left):
     left.plan()
-    left.happened((4.0, "cut node 1"), (6.0, "mend node 1"))
+    left.happened(Event("cut", 1, 4.0), Event("mend", 1, 6.0))
     found = agents.read_all(left.folder)
     assert not explain_nodes.cut_off(found, 3.0)
     trouble = explain_nodes.cut_off(found, 5.0)
@@ -580,7 +595,7 @@ def test_a_cell_that_is_not_understood_says_what_would_be_right(launched, cell, 
 def test_the_picture_shows_each_life_and_each_event(left):
     comings_and_goings(left)
     run = SimpleNamespace(
-        lives=lives(left.folder, 1.0), events=[(3.9, "kill node 1")], seconds=20.0
+        lives=lives(left.folder, 1.0), events=[Event("kill", 1, 3.9)], seconds=20.0
     )
     svg = draw(run)
     assert str(svg).count(">rank 0<") + str(svg).count(">0<") >= 4

@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from whichrank.record.calls import Call, Key
     from whichrank.record.files import read_json
     from whichrank.record.lives import Life
+    from whichrank.record.plan import (
+        AgentEnd,
+        Event,
+        Meets,
+        Plan,
+        Planned,
+        Played,
+        add_event,
+    )
     from whichrank.run import channels, fork_server, guard, namespaces, rank
     from whichrank.run.command import (
         AGENT,
@@ -31,7 +40,6 @@ if TYPE_CHECKING:
         NO_PYTHON,
         PORT,
         Command,
-        Meets,
     )
     from whichrank.run.here import Here, environment
     from whichrank.run.limits import FOLLOW, LEAVE, SHORT, TICK, Limits
@@ -62,7 +70,8 @@ FOR_USERS = {
 FOR_PLACES = {
     "launch": "PLACES",
     "record.files": "read_json",
-    "run.command": "AGENT Command ENDPOINT LOOPBACK Meets NO_PYTHON PORT",
+    "record.plan": "AgentEnd Event Meets Plan Planned Played add_event",
+    "run.command": "AGENT Command ENDPOINT LOOPBACK NO_PYTHON PORT",
     "run.here": "Here",
     "run.limits": "FOLLOW LEAVE TICK",
     "run.place": "Choose",

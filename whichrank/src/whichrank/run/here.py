@@ -9,9 +9,10 @@ from pathlib import Path
 from whichrank.record import names
 from whichrank.record.files import read
 from whichrank.record.logs import ProgramLog
+from whichrank.record.plan import Meets, Plan
 from whichrank.record.words import signal_name
 from whichrank.run import probe
-from whichrank.run.command import AGENT, Command, Meets
+from whichrank.run.command import AGENT, Command
 from whichrank.run.guarded import Guarded
 from whichrank.run.place import Place
 from whichrank.run.rank import HOME
@@ -49,7 +50,7 @@ class Here(Place):
     ):
         super().__init__()
         self.words, self.starter = words, starter
-        self.plan: dict = {"meets": [asdict(meets)]} if meets else {}
+        self.plan = asdict(Plan([meets])) if meets else {}
         self.env = environment()
         self.python: str | None = None
         """What is run instead of Python, in a warm start."""
