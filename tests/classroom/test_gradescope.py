@@ -70,6 +70,7 @@ def test_what_the_warm_process_imports_is_installed():
     loaded = {name for one in done.stdout.split() for name in packages.get(one, [])}
     needs = [*requires("ddp-lab"), *requires("whichrank")]
     direct = {re.match(r"[\w-]+", line)[0] for line in needs}
+    direct -= {"whichrank"}  # a folder of the zip
     assert "torch" in direct & loaded <= set(gradescope.NEEDED)
 
 
