@@ -17,8 +17,7 @@ from whichrank.record.calls import from_flight
 from whichrank.record.heard import listen
 from whichrank.record.rank_log import RankLog
 from whichrank.record.stacks import Frame
-from whichrank.run import rank
-from whichrank.run.rank import as_calls
+from whichrank.run.inside.recorder import as_calls, flight
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 PROGRAM = "train.py"
@@ -136,7 +135,7 @@ def test_each_recorder_is_asked(by_backend, monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
     monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", module)
-    seen = [call["backend"] for call in rank.flight()["calls"]]
+    seen = [call["backend"] for call in flight()["calls"]]
     assert seen == ["gloo", "nccl"] + ["nccl2", "nccl-lazy"] * by_backend
 
 

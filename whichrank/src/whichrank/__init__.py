@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from whichrank.record.calls import Call, Key
     from whichrank.record.files import read_json
     from whichrank.record.lives import Life
-    from whichrank.run import channels, fork_server, guard, namespaces, rank
+    from whichrank.run import channels, fork_server, guard, namespaces
     from whichrank.run.command import (
         AGENT,
         ENDPOINT,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Meets,
     )
     from whichrank.run.here import Here, environment
+    from whichrank.run.inside import program
     from whichrank.run.limits import FOLLOW, LEAVE, SHORT, TICK, Limits
     from whichrank.run.place import Choose
     from whichrank.run.ports import free_port
@@ -71,7 +72,11 @@ FOR_PLACES = {
 }
 """The same for those who bring a place of a run, or a way to start it, of their own."""
 
-MODULES = {"record": "names", "run": "channels fork_server guard namespaces rank"}
+MODULES = {
+    "record": "names",
+    "run": "channels fork_server guard namespaces",
+    "run.inside": "program",
+}
 """By the room: modules that those need as a whole."""
 
 
