@@ -17,6 +17,7 @@ from whichrank.record.calls import from_flight
 from whichrank.record.heard import listen
 from whichrank.record.rank_log import RankLog
 from whichrank.record.stacks import Frame
+from whichrank.run.inside import program
 from whichrank.run.inside.recorder import as_calls, flight
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
@@ -117,6 +118,12 @@ def test_what_nccl2_has_retired_is_done():
         for n in (1, 2)
     ]
     assert [call.done for call in log(calls).calls] == [True, False]
+
+
+def test_frames_of_ours_are_none_of_the_program_s():
+    ours = {"filename": program.__file__, "line": 1, "name": "_run_main"}
+    (call,) = as_calls([FIRST | {"frames": [*FIRST["frames"], ours]}])
+    assert call["frames"] == [[PROGRAM, REDUCES, "train_step"]]
 
 
 @pytest.mark.parametrize("by_backend", [True, False])

@@ -71,13 +71,13 @@ def run(argv: list[str]) -> None:
 
 
 def _open_folder() -> Path | None:
-    """Return the folder in which we leave word, after the first of it; None without."""
+    """Return where we leave word, and begin with our pid; None if nobody reads it."""
     if home := os.environ.pop(HOME, ""):  # which is not for its children
         with suppress(OSError):
             Path(home, names.PID).write_text(str(os.getpid()))
         return Path(home)
     report = os.environ.get(ERROR_FILE, "")
-    folder = Path(report).parent.resolve()  # a rank's, but see proxy.py
+    folder = Path(report).parent.resolve()  # proxy.py may have moved it
     if not report or not (folder / names.STDOUT).exists():
         return None
     os.environ.pop(NODE, None)  # torchrun's, and its proxies'
