@@ -24,7 +24,7 @@ from whichrank.explain.causes.ended import Signalled
 from whichrank.explain.find import find_failure
 from whichrank.record.calls import Call, with_failed
 from whichrank.record.stacks import Frame
-from whichrank.run.rank import as_call
+from whichrank.run.inside.recorder import as_call
 
 FRAME = Frame("a<b.py", 7, "main")
 

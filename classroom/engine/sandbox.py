@@ -32,6 +32,7 @@ from classroom.engine import fence, groups, remedy, runner
 from classroom.engine.assignment import Assignment
 from classroom.engine.rig import Rig, SandboxError
 from ddp_lab import ROOT
+from whichrank import channels
 
 GB = 1_000_000_000
 SCRATCH = "/run"  # as zygote.py knows it
@@ -114,7 +115,7 @@ class Zygote:
         self._control, its_end = socket.socketpair()
         with tempfile.TemporaryFile() as said, its_end:
             self._process = subprocess.Popen(
-                [PYTHON, str(ZYGOTE), "--no-job"],  # for `ddp-lab why`
+                [PYTHON, str(ZYGOTE), channels.NO_JOB],
                 stdin=its_end.fileno(),
                 stdout=said,
                 stderr=said,

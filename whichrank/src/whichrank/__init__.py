@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         Played,
         add_event,
     )
-    from whichrank.run import channels, fork_server, guard, namespaces, rank
+    from whichrank.run import channels, fork_server, guard, namespaces
     from whichrank.run.command import (
         AGENT,
         ENDPOINT,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Command,
     )
     from whichrank.run.here import Here, environment
+    from whichrank.run.inside import program
     from whichrank.run.limits import FOLLOW, LEAVE, SHORT, TICK, Limits
     from whichrank.run.place import Choose
     from whichrank.run.ports import free_port
@@ -80,7 +81,11 @@ FOR_PLACES = {
 }
 """The same for those who bring a place of a run, or a way to start it, of their own."""
 
-MODULES = {"record": "names", "run": "channels fork_server guard namespaces rank"}
+MODULES = {
+    "record": "names",
+    "run": "channels fork_server guard namespaces",
+    "run.inside": "program",
+}
 """By the room: modules that those need as a whole."""
 
 

@@ -64,7 +64,7 @@ class RunLog(ABC):
 
 @dataclass(frozen=True)
 class TorchrunLog(RunLog):
-    """The log of a torchrun: each rank has a folder of its own (see rank.py)."""
+    """The log of a torchrun: each rank has a folder of its own (see program.py)."""
 
     @classmethod
     def read(cls, folder: Path) -> "TorchrunLog":
@@ -89,7 +89,7 @@ class ProgramLog(RunLog):
     """The log of a program that plain python runs: one output, whoever writes into it.
 
     A line `[rank 1] ...` belongs to rank 1, a JSON object to its "rank", and anything
-    else to rank 0, as does the end of the program itself (see rank.py).
+    else to rank 0, as does the end of the program itself (see program.py).
     """
 
     @classmethod
@@ -222,7 +222,7 @@ def _add_output(log: RankLog, folder: Path) -> None:
 
 
 def _add_evidence(log: RankLog, folder: Path) -> None:
-    """Add where the rank stood, and what it had called; see rank.py."""
+    """Add where the rank stood, and what it had called; see answers.py."""
     log.add_seen(read_json(folder / names.SEEN))
     flight = read_json(folder / names.FLIGHT) or read_json(folder / names.ANSWER) or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})

@@ -15,7 +15,7 @@ from whichrank.record.stacks import Frame, from_lists
 
 @dataclass(frozen=True)
 class Error:
-    """The exception that ended the main part of a program: raised.json, by rank.py."""
+    """The exception that ended a program's main part: raised.json, by program.py."""
 
     error: str
     """In one line."""
@@ -31,7 +31,7 @@ class Error:
 
 @dataclass(frozen=True)
 class LastWord:
-    """What a rank says when all is done: end.json, by rank.py.
+    """What a rank says when all is done: end.json, by program.py.
 
     If it is ended before, what it said when its main part had ended counts: left.json.
     """

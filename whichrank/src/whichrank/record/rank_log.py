@@ -50,7 +50,7 @@ class RankLog:
     raised: Error | None = None
     exit: Exit | None = None
     handles: dict | None = None
-    """The exception that it was handling when it was last asked; see rank.py."""
+    """The exception that it was handling when it was last asked; see answers.py."""
     threads: dict[str, list[stacks.Frame]] = field(default_factory=dict)
     """Where those of its threads stood for which Python waits at the end."""
     meets: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ from whichrank.record import names  # noqa: E402
 from whichrank.record.lives import node_folders  # noqa: E402
 from whichrank.record.plan import AgentEnd, Plan  # noqa: E402
 from whichrank.run import probe  # noqa: E402
-from whichrank.run.channels import NODE  # noqa: E402
+from whichrank.run.channels import NODE, PYTHON_EXEC  # noqa: E402
 from whichrank.run.command import AGENT  # noqa: E402
 from whichrank.run.guarded import Guarded  # noqa: E402
 from whichrank.run.limits import FOLLOW, TICK  # noqa: E402
@@ -52,7 +52,7 @@ def run(folder: Path, node: int) -> int:
     home = folder / names.node(node)
     home.mkdir()
     (home / names.HOST).write_text(os.environ["SLURMD_NODENAME"])
-    python = {"PYTHON_EXEC": write_python(home, "-"), NODE: str(node)}
+    python = {PYTHON_EXEC: write_python(home, "-"), NODE: str(node)}
     words = [*AGENT, "--log-dir", str(home), *plan.words[node]]
     signals: list[int] = []  # of SLURM, which sends them to all its processes here
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
