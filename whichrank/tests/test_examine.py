@@ -29,6 +29,7 @@ from whichrank.examination.facts import (
     as_json,
     from_json,
 )
+from whichrank.run import cold
 from whichrank.terminal import follow
 from whichrank.terminal.main import main
 
@@ -213,6 +214,10 @@ def test_what_a_rank_answers_to_the_launcher_is_no_file_of_the_script(tmp_path):
         thread.start()
         thread.join()
     assert [*seen.facts.files.values()] == ["train.py:2"]
+
+
+def test_the_witness_starts_warm():
+    assert cold.why_cold(examined.WITNESS) == ""
 
 
 def test_what_is_long_is_written_now_and_then(tmp_path):

@@ -168,9 +168,9 @@ class Witness:
         self.loaders: Any = weakref.WeakKeyDictionary()
         self.begun: defaultdict[int, list[Step]] = defaultdict(list)  # by optimizer
         self.inside: Wrapped | None = None  # the DDP whose forward runs
-        self.weights: set[int] = set()  # addresses
-        self.gradients: dict[int, tuple[Optimizer, int]] = {}  # by address, whose
-        self.addresses_at = (-1, -1)
+        self.weights_at: set[int] = set()  # addresses
+        self.gradients_at: dict[int, tuple[Optimizer, int]] = {}  # of whose weight
+        self.found_at = (-1, -1)
         self.drawing: list | None = None  # indices, while an iterator is being made
         self.last_pass: Pass | None = None  # from which the last batch came
 
@@ -332,10 +332,9 @@ class Witness:
     def _optimizer(self, optimizer: Any) -> Optimizer:
         """Return the facts of an optimizer, which may be a new one."""
         if optimizer not in self.optimizers:
-            self.optimizers.append(optimizer)
-            names = self._names(_weights(optimizer))
-            kind = type(optimizer).__name__
+            kind, names = type(optimizer).__name__, self._names(_weights(optimizer))
             self.facts.optimizers.append(Optimizer(kind, names, idle=[*names]))
+            self.optimizers.append(optimizer)
         return self.facts.optimizers[self.optimizers.index(optimizer)]
 
     def _names(self, weights: list) -> list[str]:
@@ -497,25 +496,24 @@ class Witness:
         self._find_weights()
         at = tensor.data_ptr()
         large = tensor.numel() > METRIC and self.facts.backwards
-        if at in self.gradients and name == "all_reduce":
-            optimizer, weight = self.gradients[at]
+        if at in self.gradients_at and name == "all_reduce":
+            optimizer, weight = self.gradients_at[at]
             optimizer.averaged[weight] = line
-        elif at in self.weights or large or name in MESSAGES:
+        elif at in self.weights_at or large or name in MESSAGES:
             self.facts.sends += 1
 
     def _find_weights(self) -> None:
         """Learn at which addresses weights and their gradients lie."""
         now = self.facts.backwards, len(self.optimizers)
-        if self.addresses_at == now:
+        if self.found_at == now:
             return
-        self.addresses_at, self.weights, self.gradients = now, set(), {}
-        for facts, optimizer in zip(
-            self.facts.optimizers, self.optimizers, strict=False
-        ):
+        self.found_at, self.weights_at, self.gradients_at = now, set(), {}
+        for optimizer in self.optimizers:
+            facts = self._optimizer(optimizer)
             for number, weight in enumerate(_weights(optimizer)):
-                self.weights.add(weight.data_ptr())
+                self.weights_at.add(weight.data_ptr())
                 if weight.grad is not None:
-                    self.gradients[weight.grad.data_ptr()] = facts, number
+                    self.gradients_at[weight.grad.data_ptr()] = facts, number
 
     def watch_files(self) -> None:
         """See which files are written, and what is printed."""
