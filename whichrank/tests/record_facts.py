@@ -12,6 +12,7 @@ import json
 import re
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from zlib import crc32
@@ -21,19 +22,28 @@ from scripts import HEAD, NOTED, RIGHT, WRONG
 
 from whichrank import Limits, RunFailed
 from whichrank.examination.examined import examine
+from whichrank.examination.facts import Witnessed, as_json, from_json
 
-compact = partial(json.dumps, separators=(",", ":"))
 KEPT = Path(__file__).with_name("facts.json")
 SCRIPTS = RIGHT | {name: script for name, (_, script) in (NOTED | WRONG).items()}
 RANKS, STEPS, LIMITS = 2, 12, Limits(silence=60)
-SECONDS = ("waited", "training")
 SCRATCH = re.compile(rf"{tempfile.gettempdir()}/tmp\w+")
 DIGEST = re.compile(r"(?<![\d.])\d{6,}(?![\d.])")
 
 
-def load() -> dict[str, list]:
-    """Return by script a digest of its text, and what each rank has left."""
-    return json.loads(KEPT.read_text()) if KEPT.exists() else {}
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of a script."""
+
+    digest: int
+    """Of its text."""
+    ranks: list[Witnessed]
+
+
+def load() -> dict[str, Kept]:
+    """Return what is kept, by script."""
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return {name: from_json(Kept, each) for name, each in kept.items()}
 
 
 def text_of(name: str, folder: Path) -> str:
@@ -47,7 +57,12 @@ def start(words: list[str]) -> None:
         torchrun(words, limits=LIMITS)
 
 
-def live(name: str, folder: Path) -> list:
+def digest(name: str) -> int:
+    """Return a digest of a script's text, wherever it runs."""
+    return crc32(text_of(name, Path()).encode())
+
+
+def live(name: str, folder: Path) -> Kept:
     """Examine a script in `folder`; return what is kept of it."""
     script, left = folder / "train.py", list[str]()
     script.write_text(text_of(name, folder))
@@ -58,25 +73,35 @@ def live(name: str, folder: Path) -> list:
         left.extend((at / f"{rank}.json").read_text() for rank in range(RANKS))
 
     examine([str(script)], RANKS, STEPS, watch)
-    texts = (SCRATCH.sub("{tmp}", text) for text in left)
-    facts = [json.loads(text.replace(str(folder), "{here}")) for text in texts]
-    for each in facts:
-        each |= {name: float(bool(each[name])) for name in SECONDS}
-    digests: dict[str, str] = {}
-    small = DIGEST.sub(
-        lambda found: digests.setdefault(found[0], str(1000 + len(digests))),
-        json.dumps(facts),
-    )
-    return [crc32(text_of(name, Path()).encode()), *json.loads(small)]
+    texts = (SCRATCH.sub("{tmp}", text.replace(str(folder), "{here}")) for text in left)
+    ranks = [from_json(Witnessed, json.loads(text)) for text in texts]
+    return with_small_digests(Kept(digest(name), [*map(without_seconds, ranks)]))
 
 
-def leave(kept: list, words: list[str]) -> None:
+def without_seconds(facts: Witnessed) -> Witnessed:
+    """Return facts that say only whether there were any seconds."""
+    waited, training = float(facts.waited > 0), float(facts.training > 0)
+    return replace(facts, waited=waited, training=training)
+
+
+def with_small_digests(kept: Kept) -> Kept:
+    """Number the digests as they come; a script's own stays."""
+    small: dict[str, str] = {}
+
+    def number(found: re.Match) -> str:
+        return small.setdefault(found[0], str(1000 + len(small)))
+
+    text = DIGEST.sub(number, as_json(replace(kept, digest=0)))
+    return replace(from_json(Kept, json.loads(text)), digest=kept.digest)
+
+
+def leave(kept: Kept, words: list[str]) -> None:
     """Leave these facts where `examine` has asked torchrun for them."""
-    for rank, each in enumerate(kept[1:]):
-        Path(words[-3], f"{rank}.json").write_text(json.dumps(each))
+    for rank, each in enumerate(kept.ranks):
+        Path(words[-3], f"{rank}.json").write_text(as_json(each))
 
 
-def told(kept: list) -> tuple[str, bool]:
+def told(kept: Kept) -> tuple[str, bool]:
     """Return what `examine` tells of a script that has left these facts."""
     return examine(["train.py"], RANKS, STEPS, partial(leave, kept))
 
@@ -89,7 +114,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="examined-") as folder:
             kept[name] = live(name, Path(folder))
         print(name, flush=True)
-    lines = (f"{compact(name)}:{compact(kept[name])}" for name in SCRIPTS)
+    lines = (f"{json.dumps(name)}:{as_json(kept[name])}" for name in SCRIPTS)
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -3,9 +3,8 @@
 scripts.py has both.
 """
 
+import json
 import threading
-from pathlib import Path
-from zlib import crc32
 
 import pytest
 import record_facts
@@ -15,6 +14,22 @@ from scripts import HEAD, NOTED, RIGHT, WRONG
 from support import FULL, SOURCE, Later
 
 from whichrank.examination import examined, questions
+from whichrank.examination.facts import (
+    Batch,
+    Column,
+    Forwards,
+    Load,
+    Loader,
+    Optimizer,
+    Pass,
+    Split,
+    Step,
+    Witnessed,
+    Wrapped,
+    as_json,
+    from_json,
+)
+from whichrank.run import cold
 from whichrank.terminal import follow
 from whichrank.terminal.main import main
 
@@ -47,9 +62,8 @@ KEPT = record_facts.load()
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_mistake_is_told_and_no_right_script_is_accused(name):
     """By what each script has left: see record_facts.py, which records anew."""
-    text = record_facts.text_of(name, Path())
     anew = f"it has changed: python tests/record_facts.py {name!r}"
-    assert KEPT.get(name, [0])[0] == crc32(text.encode()), anew
+    assert name in KEPT and KEPT[name].digest == record_facts.digest(name), anew
     judge(name, *record_facts.told(KEPT[name]))
 
 
@@ -74,18 +88,45 @@ def test_what_every_rank_prints_is_named(tmp_path):
     assert "all ranks print the same at train.py:2." in told
 
 
+def stepped(*digests: int) -> Optimizer:
+    """Return an optimizer of one weight, which had these digests after its steps."""
+    steps = [Step([0.1], 0, [], [1], [each]) for each in digests]
+    return Optimizer("SGD", ["weight"], idle=[], steps=steps)
+
+
 def test_only_steps_that_all_ranks_took_are_compared():
-    made = {"weights": ["weight"], "within": {}}
     ranks = [
-        {
-            "models": [],
-            "averaged": {},
-            "sends": 1,
-            "optimizers": [made | {"digests": d}],
-        }
-        for d in ([[1], [2], [3]], [[1], [2]])
+        Witnessed(sends=1, optimizers=[each])
+        for each in (stepped(1, 2, 3), stepped(1, 2))
     ]
     assert str(questions.same_weights(ranks)) == "✓ 2 steps."
+
+
+def test_what_is_written_is_read_again():
+    optimizer = stepped(1, 2)
+    optimizer.within, optimizer.averaged = [[True]], {3: "train.py:7", 10: ""}
+    drawn = Batch([4, 0], None, [[5, 6], [7, 8]])
+    ddp = Wrapped("train.py:3", [0, 1], ["weight"], ["weight"], [], ["bias"])
+    ddp.forwards, ddp.inputs = Forwards(2, 1, True), [(1, None), ()]
+    facts = Witnessed(
+        backend="gloo",
+        models=[ddp],
+        optimizers=[optimizer, Optimizer("Adam", [], [])],
+        loaders=[Loader("", 0, None, 9, True, 2, [Pass(1, [drawn], whole=True)])],
+        columns=[Column("reduce", "train.py:5")],
+        splits=[Split("train.py:2", 9)],
+        files={"/tmp/a": "train.py:8"},
+        prints={"train.py:9": 3},
+        loads=[Load("train.py:4", ["a"]), Load("", theirs="b", own="c")],
+        waited=0.5,
+    )
+    assert from_json(Witnessed, json.loads(as_json(facts))) == facts
+
+
+@pytest.mark.parametrize("wrong", [{"group": "gloo"}, {"splits": [{"line": ""}]}])
+def test_what_has_other_fields_is_not_read(wrong):
+    with pytest.raises((KeyError, TypeError)):
+        from_json(Witnessed, wrong)
 
 
 @pytest.mark.processes
@@ -96,8 +137,10 @@ def test_the_script_is_as_it_is_without_a_witness(tmp_path):
         "for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):\n"
         "    opt.zero_grad(); mse(model(x), y).backward(); opt.step()\n"
         "print(rank, __name__, sys.argv[1:], model.module.weight.sum().item())\n"
+        "import facts; print(facts.OWN, sys.path)\n"
     )
     script = written(tmp_path, source)
+    (tmp_path / "facts.py").write_text("OWN = 'of the script'\n")
     runs = []
     for words in (
         [str(script)],
@@ -170,12 +213,16 @@ def test_what_a_rank_answers_to_the_launcher_is_no_file_of_the_script(tmp_path):
         thread = threading.Thread(target=names["write"], args=words)
         thread.start()
         thread.join()
-    assert [*seen.facts["files"].values()] == ["train.py:2"]
+    assert [*seen.facts.files.values()] == ["train.py:2"]
+
+
+def test_the_witness_starts_warm():
+    assert cold.why_cold(examined.WITNESS) == ""
 
 
 def test_what_is_long_is_written_now_and_then(tmp_path):
     seen, written = witness.Witness(tmp_path, 0), []
-    seen.write = lambda: written.append(len(seen.facts["optimizers"][0]["digests"]))
+    seen.write = lambda: written.append(len(seen.facts.optimizers[0].steps))
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1)
     for _ in range(250):
         seen.before_step(optimizer, (), {})

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whichrank.examine.examined import WATCHED_STEPS, examine
+    from whichrank.examination.examined import WATCHED_STEPS, examine
     from whichrank.explain.cause import Stand
     from whichrank.explain.failure import Failure
     from whichrank.explain.symptoms import Symptom

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from whichrank.examination import questions
+from whichrank.examination.facts import Witnessed, from_json
 from whichrank.record.files import read_json
 
 WITNESS = Path(__file__).with_name("witness.py")  # imports torch, which is not here
@@ -39,16 +40,16 @@ def examine(
         left = [read_json(folder / f"{rank}.json") for rank in range(ranks)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    seen = [each for each in left if each]
+    seen = [from_json(Witnessed, each) for each in left if each]
     if len(seen) < ranks:
         return "", False
     return page(script[0], seen)
 
 
-def page(script: str, ranks: questions.Facts) -> tuple[str, bool]:
+def page(script: str, ranks: questions.Ranks) -> tuple[str, bool]:
     """Return the answers to all questions as text, and whether all is well."""
     head = f"examined: {script} on {len(ranks)} ranks\n{questions.numbers(ranks)}\n\n"
-    if line := ranks[0]["spawns"]:
+    if line := ranks[0].spawns:
         return head + SPAWNS.format(line=line), False
     if why := questions.alone(ranks):
         return head + ALONE.format(why=why, n=len(ranks)), False

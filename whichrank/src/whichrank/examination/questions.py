@@ -9,9 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any
 
-Facts = list[dict[str, Any]]
+from whichrank.examination.facts import (
+    Batch,
+    Digest,
+    Forwards,
+    Loader,
+    Optimizer,
+    Pass,
+    Witnessed,
+    Wrapped,
+)
+
+Ranks = list[Witnessed]
 """What each rank has left, in the order of ranks."""
 YES, NO, NOT_SEEN = "✓", "✗", "?"
 
@@ -48,7 +58,7 @@ def unseen(evidence: str, line: str = "") -> Answer:
     return Answer(NOT_SEEN, evidence, line=line)
 
 
-def answers(ranks: Facts) -> list[Answer]:
+def answers(ranks: Ranks) -> list[Answer]:
     """Return an answer to each question."""
     asked = {question: ask(ranks) for question, ask in QUESTIONS.items()}
     return [
@@ -60,32 +70,32 @@ def answers(ranks: Facts) -> list[Answer]:
 # --- the head of the page ---
 
 
-def numbers(ranks: Facts) -> str:
+def numbers(ranks: Ranks) -> str:
     """Return the sizes of a step, what the loader cost, and what comes n times."""
-    facts, sentences = ranks[0], []
-    if steps := [each for each in facts["optimizers"] if each["digests"]]:
-        busiest = max(steps, key=lambda each: len(each["digests"]))
-        count, at = len(busiest["digests"]), busiest["batches"]
-        backwards = round((at[-1] - at[0]) / (count - 1)) if count > 1 else at[0]
-        sentences += _batch(ranks, backwards)
-        rates = (busiest["rates"][step][0] for step in (0, -1))
-        rate = " to ".join(f"{rate:.3g}" for rate in dict.fromkeys(rates))
-        sentences.append(f"{count} steps of {busiest['kind']}; learning rate {rate}")
-    if _trained(facts) and facts["training"]:
-        share = max(each["waited"] / (each["training"] or 1) for each in ranks)
+    facts, sentences = ranks[0], list[str]()
+    if stepped := [each for each in facts.optimizers if each.steps]:
+        busiest = max(stepped, key=lambda each: len(each.steps))
+        count, first, last = len(busiest.steps), busiest.steps[0], busiest.steps[-1]
+        batches = last.trained - first.trained if count > 1 else first.trained
+        sentences += _batch(ranks, round(batches / max(1, count - 1)))
+        rates = dict.fromkeys((first.rates[0], last.rates[0]))
+        rate = " to ".join(f"{rate:.3g}" for rate in rates)
+        sentences.append(f"{count} steps of {busiest.kind}; learning rate {rate}")
+    if _trained(facts) and facts.training:
+        share = max(each.waited / (each.training or 1) for each in ranks)
         sentences.append(f"waiting for the loader: {share:.0%} of the time")
     sentences = sentences or ["no step of an optimizer was seen"]
-    prints = [each["prints"] for each in ranks]
+    prints = [each.prints for each in ranks]
     alike = [line for line in prints[0] if len({p.get(line) for p in prints}) == 1]
     if alike and len(ranks) > 1:
         sentences.append(f"all ranks print the same at {', '.join(alike)}")
     return "; ".join(sentences) + "."
 
 
-def _batch(ranks: Facts, backwards: int) -> list[str]:
+def _batch(ranks: Ranks, backwards: int) -> list[str]:
     """Return the samples of a step, if they were seen."""
-    taken = [p["batches"][0] for each in ranks for p in _trained(each)[:1]]
-    first = [tuple(batch[0]) for batch in taken]
+    taken = [p.batches[0] for each in ranks for p in _trained(each)[:1]]
+    first = [tuple(batch.drawn) for batch in taken]
     if not (backwards and first and first[0]):
         return []
     of, alike = len(ranks), _same_data([_held([batch]) for batch in taken])
@@ -96,32 +106,42 @@ def _batch(ranks: Facts, backwards: int) -> list[str]:
     return [f"{step}, a global batch of {n * backwards * differ}"]
 
 
-def alone(ranks: Facts) -> str:
+def alone(ranks: Ranks) -> str:
     """Return why nothing is shared by the ranks; "" if something may be."""
     if len(ranks) == 1:
         return ""
-    if not any(each["group"] or each["sends"] for each in ranks):  # RPC sends
+    if not any(each.backend or each.sends for each in ranks):  # RPC sends
         return "joins no process group"
-    steps = [s for each in ranks for o in each["optimizers"] for s in o["digests"]]
-    shards = any(None in step for step in steps)
-    shares = any(e["models"] or e["averaged"] or e["sends"] for e in ranks)
-    last = {str([o["grads"][-1:] for o in each["optimizers"]]) for each in ranks}
-    first = {str([p["batches"][:1] for p in _trained(each)[:1]]) for each in ranks}
+    steps = [step for each in ranks for o in each.optimizers for step in o.steps]
+    shards = any(None in step.weights for step in steps)
+    shares = any(each.models or each.sends or _averages(each) for each in ranks)
+    last = {str([_last_gradients(o) for o in each.optimizers]) for each in ranks}
+    first = {str([p.batches[:1] for p in _trained(each)[:1]]) for each in ranks}
     shares = shares or len(last) == 1 < len(first)  # one gradient from many batches
     if steps and not shards and not shares:
         return "joins a process group, and sends no gradient over it"
     return ""
 
 
+def _averages(facts: Witnessed) -> bool:
+    """Return whether a rank has averaged gradients by itself."""
+    return any(each.averaged for each in facts.optimizers)
+
+
+def _last_gradients(optimizer: Optimizer) -> list[Digest]:
+    """Return the gradients of the last step; nothing before the first."""
+    return optimizer.steps[-1].gradients if optimizer.steps else []
+
+
 # --- weights ---
 
 
-def same_weights(ranks: Facts) -> Answer:
+def same_weights(ranks: Ranks) -> Answer:
     """Do all ranks hold the same weights after every step?"""
-    steps, known = 0, {len(each["optimizers"]) for each in ranks}
+    steps, known = 0, {len(each.optimizers) for each in ranks}
     for number in range(known.pop() if len(known) == 1 else 0):
-        every = [each["optimizers"][number] for each in ranks]
-        if len({tuple(each["weights"]) for each in every}) > 1:
+        every = [each.optimizers[number] for each in ranks]
+        if len({tuple(each.weights) for each in every}) > 1:
             continue  # a part of the model on each
         mistake, compared = _drift(ranks, number)
         if mistake:
@@ -130,25 +150,24 @@ def same_weights(ranks: Facts) -> Answer:
     return yes(f"{steps} steps.") if steps else _as_it_is(ranks)
 
 
-def _as_it_is(ranks: Facts) -> Answer:
+def _as_it_is(ranks: Ranks) -> Answer:
     """Say whether weights are equal that nothing shows must be."""
     steps = 0
-    for every in zip(*(each["optimizers"] for each in ranks), strict=False):
-        if len({tuple(each["weights"]) for each in every}) == 1:
-            weights = {*range(len(every[0]["weights"]))}
-            if place := _first_difference([*every], None, weights):
-                name = every[0]["weights"][place[1]]
-                after = f"{name} differs after step {place[0] + 1}"
+    for every in zip(*(each.optimizers for each in ranks), strict=False):
+        if len({tuple(each.weights) for each in every}) == 1:
+            names = every[0].weights
+            if place := _first_difference([*every], None, {*range(len(names))}):
+                after = f"{names[place[1]]} differs after step {place[0] + 1}"
                 return unseen(f"{after}, and nothing tells whether it may.")
-            compared = zip(*(each["digests"] for each in every), strict=False)
-            steps = max(steps, sum(None not in own for own, *_ in compared))
+            compared = zip(*(each.steps for each in every), strict=False)
+            steps = max(steps, sum(None not in own.weights for own, *_ in compared))
     none = "no weights were stepped that several ranks hold."
     return yes(f"{steps} steps.") if steps else unseen(none)
 
 
-def _drift(ranks: Facts, number: int) -> tuple[Answer | None, int]:
+def _drift(ranks: Ranks, number: int) -> tuple[Answer | None, int]:
     """Return what differs in an optimizer's weights, or how many steps were equal."""
-    every = [each["optimizers"][number] for each in ranks]
+    every = [each.optimizers[number] for each in ranks]
     groups = [*_groups(ranks, number)]
     for members, model, weights in groups:
         own = [every[r] for r in members]
@@ -156,53 +175,51 @@ def _drift(ranks: Facts, number: int) -> tuple[Answer | None, int]:
             continue
         step, n = place
         why: Why | None = None
-        made = {} if model is None else ranks[members[0]]["models"][model]
         if model is None:
             why = _unwrapped(ranks, number, step, n)
-        elif not made["hooked"]:
-            meant = any(each["sends"] for each in ranks)  # sent by the script
+        elif not (made := ranks[members[0]].models[model]).hooked:
+            meant = any(each.sends for each in ranks)  # sent by the script
             why = _cause(own, made, model, step, n, meant)
         if why is None:
             return None, 0
         cause, cure, line = why
-        differs = f"{own[0]['weights'][n]} differs after step {step + 1}: {cause}."
+        differs = f"{own[0].weights[n]} differs after step {step + 1}: {cause}."
         head = "The ranks do not hold the same weights:"
         return no(f"{head} {differs}", cure, line), 0
-    return None, min(len(each["digests"]) for each in every) if groups else 0
+    return None, min(len(each.steps) for each in every) if groups else 0
 
 
 def _groups(
-    ranks: Facts, number: int
+    ranks: Ranks, number: int
 ) -> Iterator[tuple[list[int], int | None, set[int]]]:
     """Yield ranks, the DDP that they share, and the weights that must be equal."""
-    own = ranks[0]["optimizers"][number]
+    own = ranks[0].optimizers[number]
     members = [*range(len(ranks))]
-    apart = {name for model in ranks[0]["models"] for name in model["ignored"]}
-    rest = {n for n, name in enumerate(own["weights"]) if name not in apart}
-    for key, has in own["within"].items():
-        model, weights = int(key), {n for n in rest if has[n]}
-        if weights and all(model < len(each["models"]) for each in ranks):
-            for group in {tuple(each["models"][model]["ranks"]) for each in ranks}:
+    apart = {name for model in ranks[0].models for name in model.ignored}
+    rest = {n for n, name in enumerate(own.weights) if name not in apart}
+    for model, has in enumerate(own.within):
+        weights = {n for n in rest if has[n]}
+        if weights and all(model < len(each.models) for each in ranks):
+            for group in {tuple(each.models[model].ranks) for each in ranks}:
                 members = [*group]
                 yield members, model, weights
-    wrapped = {n for has in own["within"].values() for n in rest if has[n]}
-    kinds = {tuple(map(int, key.split())) for each in ranks for key in each["averaged"]}
-    averaged = {n for optimizer, n in kinds if optimizer == number}
-    sent = any(each["sends"] for each in ranks)
+    wrapped = {n for has in own.within for n in rest if has[n]}
+    averaged = {n for each in ranks for n in each.optimizers[number].averaged}
+    sent = any(each.sends for each in ranks)
     if averaged - wrapped or (wrapped and not sent):
         yield members, None, (averaged if sent else rest) - wrapped
 
 
 def _first_difference(
-    own: list[dict], model: int | None, weights: set[int]
+    own: list[Optimizer], model: int | None, weights: set[int]
 ) -> tuple[int, int] | None:
     """Return the first step and weight that differ among ranks, if there are any."""
-    for step, at in enumerate(zip(*(each["digests"] for each in own), strict=False)):
-        if model is not None and len(own[0]["since"][step]) <= model:
+    for number, steps in enumerate(zip(*(each.steps for each in own), strict=False)):
+        if model is not None and len(steps[0].forwards) <= model:
             continue  # before DDP
-        for n, values in enumerate(zip(*at, strict=False)):
+        for n, values in enumerate(zip(*(s.weights for s in steps), strict=False)):
             if n in weights and None not in values and len({*values}) > 1:
-                return step, n
+                return number, n
     return None
 
 
@@ -210,38 +227,40 @@ Why = tuple[str, str, str]
 """What has made weights differ, the cure, and a line."""
 
 
-def _unwrapped(ranks: Facts, number: int, step: int, n: int) -> Why:
+def _unwrapped(ranks: Ranks, number: int, step: int, n: int) -> Why:
     """Return why a weight that no DDP has differs."""
-    grads = {each["optimizers"][number]["grads"][step][n] for each in ranks}
-    if line := next((e["averaged"].get(f"{number} {n}", "") for e in ranks), ""):
-        if len(grads) > 1:
+    every = [each.optimizers[number] for each in ranks]
+    gradients = {each.steps[step].gradients[n] for each in every}
+    if line := next((each.averaged.get(n, "") for each in every), ""):
+        if len(gradients) > 1:
             cause = "the script averages its gradient, and not just before this step"
             return cause, "Average between `backward` and `step`.", line
         cause = "the script averages by itself, and they were not equal before"
         return cause, "Send rank 0's weights to all before the first step.", line
     cause = "no DDP has it, and nothing averages its gradient"
     cure = "Wrap the whole model in DDP, or average this gradient too."
-    return cause, cure, ranks[0]["optimizers"][number]["line"]
+    return cause, cure, every[0].line
 
 
 def _cause(
-    own: list[dict], model: dict, at: int, step: int, n: int, meant: bool
+    own: list[Optimizer], model: Wrapped, at: int, step: int, n: int, meant: bool
 ) -> Why | None:
     """Return what was not synchronized; None if it may be meant."""
-    line, name = own[0]["line"], own[0]["weights"][n]
-    rates = {tuple(each["rates"][step]) for each in own}
-    counted = [each["since"][step][at] for each in own]
-    earlier = own[0]["since"][step - 1][at:] if step else []
-    before = earlier[0] if earlier else [0, 0]
-    forwards, synced = (counted[0][of] - before[of] for of in (0, 1))
-    ran = [each[0] for each in counted]
+    line, name = own[0].line, own[0].weights[n]
+    steps = [each.steps[step] for each in own]
+    rates = {tuple(each.rates) for each in steps}
+    until = steps[0].forwards[at]
+    earlier = own[0].steps[step - 1].forwards[at:] if step else []
+    before = earlier[0] if earlier else Forwards()
+    forwards, synced = until.ran - before.ran, until.synced - before.synced
+    ran = [each.forwards[at].ran for each in steps]
     if len(rates) > 1:
         differ = sorted(float(f"{rate[0]:.3g}") for rate in rates)
         cause = f"the learning rates differ, {differ}"
         cure = "Compute the rate from values that all ranks share."
-    elif name in model["weights"] and name not in model["trained"]:
+    elif name in model.weights and name not in model.trainable:
         cause = "it was frozen when DDP wrapped the model, and unfrozen later"
-        cure, line = "Unfreeze first, then wrap again.", model["line"]
+        cure, line = "Unfreeze first, then wrap again.", model.line
     elif len({*ran}) > 1:
         cause = f"until then the ranks ran {ran} forwards of DDP"
         cure = "All ranks take a step, or skip it, together."
@@ -250,11 +269,11 @@ def _cause(
         cure = "Call the DDP object itself: `model(x)`."
     elif not synced and meant:
         return None  # the script may average by itself, now and then
-    elif not (synced and counted[0][2]):
+    elif not (synced and until.last_synced):
         which = "the last" if synced else "every"
         cause = f"{which} forward of this step stood in `no_sync`"
         cure = "Leave `no_sync` for the last micro-batch of a step, forward included."
-    elif len({each["grads"][step][n] for each in own}) > 1:
+    elif len({each.gradients[n] for each in steps}) > 1:
         cause = "its gradient was changed after DDP had averaged it, or came past DDP"
         cure = "Change gradients on all ranks alike, and call DDP for each loss."
     else:
@@ -267,74 +286,75 @@ def _cause(
 # --- samples ---
 
 
-def samples(ranks: Facts) -> Answer:
+def samples(ranks: Ranks) -> Answer:
     """Does every sample reach one rank only?"""
     for find in (_same_batches, _workers, _shared):
         answer = find(ranks)
-        if answer and any(model["cuts"] for each in ranks for model in each["models"]):
+        if answer and any(model.sends for each in ranks for model in each.models):
             return unseen(
                 "ranks got the same, and may cut it, as the model itself sends."
             )
         if answer:
             return answer
     passes = [p for each in ranks for p in _trained(each)]
-    if any(batch[0] for p in passes for batch in p["batches"]):
-        count = sum(len(batch[0]) for p in passes for batch in p["batches"])
+    if count := sum(len(p.drawn) for p in passes):
         return yes(f"{count} samples, no rank repeats another's.")
-    if any(model["inputs"] for each in ranks for model in each["models"]):
+    if any(model.inputs for each in ranks for model in each.models):
         return yes("no two ranks trained on the same batch.")
     return unseen("no batches were seen.")
 
 
-def _passes(loader: dict) -> list[dict]:
+def _passes(loader: Loader) -> list[Pass]:
     """Return the passes over a loader whose batches were trained on."""
-    return [each for each in loader["passes"] if each["trained"]]
+    return [each for each in loader.passes if each.trained]
 
 
-def _trained(facts: dict) -> list[dict]:
+def _trained(facts: Witnessed) -> list[Pass]:
     """Return such passes over all loaders of a rank."""
-    return [each for loader in facts["loaders"] for each in _passes(loader)]
+    return [each for loader in facts.loaders for each in _passes(loader)]
 
 
-def _first_loader(facts: dict) -> dict:
-    """Return the first loader whose batches were trained on; nothing if none was."""
-    return next((each for each in facts["loaders"] if _passes(each)), {})
+def _first_loader(facts: Witnessed) -> Loader | None:
+    """Return the first loader whose batches were trained on, or None."""
+    return next((each for each in facts.loaders if _passes(each)), None)
 
 
-def _same_batches(ranks: Facts) -> Answer | None:
+def _same_batches(ranks: Ranks) -> Answer | None:
     """Tell that ranks of one DDP train on equal batches."""
-    for models in zip(*(each["models"] for each in ranks), strict=False):
-        for a, b in combinations(models[0]["ranks"], 2):
-            inputs = [*zip(models[a]["inputs"], models[b]["inputs"], strict=False)]
-            equal = sum(x == y is not None for x, y in inputs)
+    for models in zip(*(each.models for each in ranks), strict=False):
+        for a, b in combinations(models[0].ranks, 2):
+            inputs = [*zip(models[a].inputs, models[b].inputs, strict=False)]
+            equal = sum(x == y != () for x, y in inputs)
             alike = len({x for x, _ in inputs}) == 1
             if len(inputs) > 1 and equal > len(inputs) / 2 and not alike:
+                loader = _first_loader(ranks[0])
                 got = f"ranks {a} and {b} got the same batch in {equal} of"
                 return no(
                     f"Ranks train on the same samples: {got} {len(inputs)} forwards.",
                     _split_cure(ranks[0]),
-                    _first_loader(ranks[0]).get("line") or models[0]["line"],
+                    (loader.line if loader else "") or models[0].line,
                 )
     return None
 
 
-def _split_cure(facts: dict) -> str:
+def _split_cure(facts: Witnessed) -> str:
     """Return how each rank gets samples of its own."""
-    if _first_loader(facts).get("size", 0) is None:
+    loader = _first_loader(facts)
+    if loader and loader.size is None:
         by_both = "by rank, and in each rank by worker"
         cure = "`itertools.islice(data, n, None, ranks * workers)`"
         return f"Split an IterableDataset {by_both}: {cure}."
     return "Give the loader a sampler of its rank: `DistributedSampler(dataset)`."
 
 
-def _workers(ranks: Facts) -> Answer | None:
+def _workers(ranks: Ranks) -> Answer | None:
     """Tell that each worker of a loader reads all of an IterableDataset."""
     for rank, facts in enumerate(ranks):
-        streams = [each for each in facts["loaders"] if each["size"] is None]
+        streams = [each for each in facts.loaders if each.size is None]
         for loader, each in (
             (stream, p) for stream in streams for p in _passes(stream)
         ):
-            seen, workers = [batch[1] for batch in each["batches"]], loader["workers"]
+            seen, workers = [batch.digest for batch in each.batches], loader.workers
             again = len(seen) - len({*seen})
             if workers > 1 and again >= len(seen) / 2 and len({*seen}) > 1:
                 came = f"on rank {rank}, {again} of {len(seen)} batches came again"
@@ -342,32 +362,32 @@ def _workers(ranks: Facts) -> Answer | None:
                 return no(
                     f"Workers read the same samples: {reads}",
                     "Split by worker: `torch.utils.data.get_worker_info()`.",
-                    loader["line"],
+                    loader.line,
                 )
     return None
 
 
-def _shared(ranks: Facts) -> Answer | None:
+def _shared(ranks: Ranks) -> Answer | None:
     """Tell that samples of one pass reach two ranks of a DDP."""
-    members = ranks[0]["models"][0]["ranks"] if ranks[0]["models"] else []
-    for number in range(min(len(each["loaders"]) for each in ranks)):
-        loaders = [ranks[r]["loaders"][number] for r in members]
+    members = ranks[0].models[0].ranks if ranks[0].models else []
+    for number in range(min(len(each.loaders) for each in ranks)):
+        loaders = [ranks[r].loaders[number] for r in members]
         for passes in zip(*(_passes(each) for each in loaders), strict=False):
-            taken = [[i for batch in p["batches"] for i in batch[0]] for p in passes]
+            taken = [p.drawn for p in passes]
             alike = len({*map(tuple, taken)}) == 1 < len(taken)
             if not alike and any(len({*each}) < len(each) for each in taken):
                 continue  # drawn with replacement
             count, twice = sum(map(len, taken)), _in_several(taken)
             if twice < len(members):
                 continue  # the sampler's padding
-            line, size = loaders[0]["line"], loaders[0]["size"]
-            whole = loaders[0]["draws"] == size
-            held = [_held(p["batches"]) for p in passes]
+            line, size = loaders[0].line, loaders[0].size
+            whole = loaders[0].draws == size
+            held = [_held(p.batches) for p in passes]
             if not (same := _same_data(held)):
                 twice = _in_several([[*map(str, each.values())] for each in held])
                 if twice < len(members):
                     return unseen("by the same index, ranks get other data.", line)
-            if whole and not alike and not all(p["whole"] for p in passes):
+            if whole and not alike and not all(p.whole for p in passes):
                 draws = f"as each rank draws from all {size} in an order of its own"
                 return unseen(f"{twice} reached two, {draws}.", line)
             mistake = (
@@ -384,13 +404,13 @@ def _in_several(groups: list[list]) -> int:
     return sum(count > 1 for count in counts.values())
 
 
-def _held(batches: list) -> dict[int, list]:
+def _held(batches: list[Batch]) -> dict[int, list[int]]:
     """Return what each sample holds, by its index: a digest of each of its tensors."""
-    pairs = (zip(drawn, held, strict=True) for drawn, _, held in batches)
+    pairs = (zip(batch.drawn, batch.samples, strict=True) for batch in batches)
     return {i: each for batch in pairs for i, each in batch}
 
 
-def _same_data(held: list[dict[int, list]]) -> bool:
+def _same_data(held: list[dict[int, list[int]]]) -> bool:
     """Return whether equal indices mean equal samples on all ranks.
 
     One tensor that tells samples apart, such as the label, is enough: another one may
@@ -405,132 +425,132 @@ def _same_data(held: list[dict[int, list]]) -> bool:
     return True
 
 
-def orders(ranks: Facts) -> Answer:
+def orders(ranks: Ranks) -> Answer:
     """Does a sampler that shuffles give another order in each epoch?"""
-    seen, runs = 0, dict[tuple, list[tuple[dict, list]]]()
-    for number, loader in enumerate(ranks[0]["loaders"]):
-        for each in _passes(loader) if loader["shuffles"] else ():
-            drawn = [batch[0] for batch in each["batches"]]
+    seen, runs = 0, dict[tuple, list[tuple[str, list[list[int]]]]]()
+    for number, loader in enumerate(ranks[0].loaders):
+        for each in _passes(loader) if loader.shuffles else ():
+            drawn = [batch.drawn for batch in each.batches]
             if len(drawn) > 1 and drawn[0]:  # of one training, as far as DDP tells
-                same = (loader["line"], loader["base"]) if each["models"] else (number,)
-                runs.setdefault((*same, each["models"]), []).append((loader, drawn))
+                same = (loader.line, loader.base) if each.models else (number,)
+                of_one = runs.setdefault((*same, each.models), [])
+                of_one.append((loader.line, drawn))
     for passes in runs.values():
-        for (loader, before), (_, after) in pairwise(passes):
+        for (line, before), (_, after) in pairwise(passes):
             size = min(len(before), len(after))
             if before[:size] == after[:size] != sorted(before[:size]):
                 alike = f"{size} batches of two passes are alike."
                 cure = "Call `sampler.set_epoch(epoch)` before each epoch."
-                return no(
-                    f"Two epochs have the same order: {alike}", cure, loader["line"]
-                )
+                return no(f"Two epochs have the same order: {alike}", cure, line)
             seen = max(seen, len(passes))
     if seen:
         return yes(f"{seen} passes.")
     return unseen("fewer than two passes over shuffled data.")
 
 
-def splits(ranks: Facts) -> Answer:
+def splits(ranks: Ranks) -> Answer:
     """Is the data split alike on all ranks?"""
-    for drawn in zip(*(each["splits"] for each in ranks), strict=False):
-        if len({number for _, number in drawn}) > 1:
+    for drawn in zip(*(each.splits for each in ranks), strict=False):
+        if len({split.digest for split in drawn}) > 1:
             trains = "what one rank validates on, another trains on."
             cure = "`random_split(..., generator=torch.Generator().manual_seed(0))`."
             mistake = f"Each rank splits the data in another way: {trains}"
-            return no(mistake, cure, drawn[0][0])
-    if ranks[0]["splits"]:
-        return yes(f"{len(ranks[0]['splits'])} random_split.")
+            return no(mistake, cure, drawn[0].line)
+    if ranks[0].splits:
+        return yes(f"{len(ranks[0].splits)} random_split.")
     return unseen("no random_split.")
 
 
 # --- steps, gradients, state ---
 
 
-def counts(ranks: Facts) -> Answer:
+def counts(ranks: Ranks) -> Answer:
     """Do all ranks take as many steps, with as many forwards of DDP?"""
-    steps = [sum(len(o["digests"]) for o in _tied(each)) for each in ranks]
+    steps = [sum(len(o.steps) for o in _tied(each)) for each in ranks]
     if not any(steps):
         return unseen("no step.")
-    forwards = [sum(model["forwards"] for model in each["models"]) for each in ranks]
+    forwards = [sum(model.forwards.ran for model in each.models) for each in ranks]
     done = [*zip(steps, forwards, strict=True)]
-    models = [model for each in ranks for model in each["models"]]
-    if any(len({done[r] for r in model["ranks"]}) > 1 for model in models):
-        if any(model["join"] for model in models):
+    models = [model for each in ranks for model in each.models]
+    if any(len({done[r] for r in model.ranks}) > 1 for model in models):
+        if any(model.joins for model in models):
             return unseen("they differ, under `Join`.")
-        if any(each["failed"] and done[r] == min(done) for r, each in enumerate(ranks)):
+        if any(each.failed and done[r] == min(done) for r, each in enumerate(ranks)):
             return unseen("they differ where the script has failed.")
         by_rank = f"steps by rank {steps}, forwards of DDP {forwards}."
         cure = "Give each rank as many batches, or use `Join`."
         return no(f"The ranks take different numbers of steps: {by_rank}", cure)
     if len({*steps}) > 1:
         return unseen("they differ, and no DDP ties them.")
-    return yes(f"{steps[0]}, and {ranks[0]['backwards']} backward passes.")
+    return yes(f"{steps[0]}, and {ranks[0].backwards} backward passes.")
 
 
-def _tied(facts: dict) -> list[dict]:
+def _tied(facts: Witnessed) -> list[Optimizer]:
     """Return the optimizers of a DDP, or all where there is none."""
-    every = facts["optimizers"]
-    if not facts["models"]:
-        return every
-    return [each for each in every if any(map(any, each["within"].values()))]
+    if not facts.models:
+        return facts.optimizers
+    return [each for each in facts.optimizers if any(map(any, each.within))]
 
 
-def gradients(ranks: Facts) -> Answer:
+def gradients(ranks: Ranks) -> Answer:
     """Does each trainable weight get a gradient, and does the optimizer have it?"""
-    stepped = [o for o in ranks[0]["optimizers"] if o["digests"]]
+    stepped = [each for each in ranks[0].optimizers if each.steps]
     for each in stepped:
-        if each["idle"] and len({*each["idle"]}) == len({*each["weights"]}):
-            never = f"none of the {len(each['weights'])} weights of this {each['kind']}"
+        if each.idle and len({*each.idle}) == len({*each.weights}):
+            never = f"none of the {len(each.weights)} weights of this {each.kind}"
             head = "An optimizer steps weights that nobody trains:"
             cure = "Make the optimizer last, from the model that is trained."
-            return no(f"{head} {never} ever got a gradient.", cure, each["line"])
-    for model in ranks[0]["models"] if stepped else ():
-        if orphans := model["orphans"]:
+            return no(f"{head} {never} ever got a gradient.", cure, each.line)
+    for model in ranks[0].models if stepped else ():
+        if orphans := model.orphans:
             such = f"{len(orphans)}, such as {', '.join(orphans[:3])}."
             return no(
                 f"Weights get gradients, and no optimizer steps them: {such}",
                 "Give the optimizer `model.parameters()` of the model that is trained.",
-                model["line"],
+                model.line,
             )
-    if line := ranks[0]["gathered"]:
+    if line := ranks[0].gathered:
         return unseen("a call takes values that have one, and gives none back", line)
     if idle := [name for each in stepped for name in _idle(each)]:
         return unseen(f"{len(idle)} never got one, such as {idle[0]}.")
     if not stepped:
         return unseen("no step.")
-    return yes(f"{sum(len(each['weights']) for each in stepped)} weights.")
+    return yes(f"{sum(len(each.weights) for each in stepped)} weights.")
 
 
-def _idle(optimizer: dict) -> list[str]:
+def _idle(optimizer: Optimizer) -> list[str]:
     """Return the weights that never had a gradient, and are not frozen."""
-    frozen = dict(zip(optimizer["weights"], optimizer["frozen"], strict=False))
-    return [name for name in optimizer["idle"] if not frozen.get(name)]
+    frozen = dict(zip(optimizer.weights, optimizer.frozen, strict=False))
+    return [name for name in optimizer.idle if not frozen.get(name)]
 
 
-def loads(ranks: Facts) -> Answer:
+def loads(ranks: Ranks) -> Answer:
     """Did each load restore what it should?"""
-    for load in ranks[0]["loads"]:
-        if left := load.get("left"):
+    for load in ranks[0].loads:
+        if left := load.left:
             head = "A load left the optimizer's state in the checkpoint:"
             asked = f"{len(left)} entries were not asked for, such as {left[0]}."
             cure = "`get_state_dict` before `dcp.load`, `set_state_dict` after it."
-            return no(f"{head} {asked}", cure, load["line"])
-        theirs, own = load["nothing"][0], load["nothing"][-1]
-        has = f"the file has {theirs}, the model {own}, and `strict=False` skipped all."
+            return no(f"{head} {asked}", cure, load.line)
+        names = f"the file has {load.theirs}, the model {load.own}"
+        has = f"{names}, and `strict=False` skipped all."
         cure = "Strip the prefix, and leave `strict` alone."
-        return no(f"A load restored no weight: {has}", cure, load["line"])
+        return no(f"A load restored no weight: {has}", cure, load.line)
     return unseen("no load left anything out.")
 
 
 # --- what DDP pairs, and what ranks do beside it ---
 
 
-def buffers(ranks: Facts) -> Answer:
+def buffers(ranks: Ranks) -> Answer:
     """Does DDP pair the same buffers and weights on all ranks?"""
-    for models in zip(*(each["models"] for each in ranks), strict=False):
-        if len({tuple(model["ranks"]) for model in models}) > 1:
+    for models in zip(*(each.models for each in ranks), strict=False):
+        if len({tuple(model.ranks) for model in models}) > 1:
             continue
-        for kind in ("weights", "buffers"):
-            names = [model[kind] for model in models]
+        for kind, names in (
+            ("weights", [model.weights for model in models]),
+            ("buffers", [model.buffers for model in models]),
+        ):
             if len({*map(frozenset, names)}) > 1:
                 continue  # not the same model
             places = enumerate(zip(*names, strict=True), 1)
@@ -540,41 +560,41 @@ def buffers(ranks: Facts) -> Answer:
                     f"DDP pairs different {kind}, by their places: {first}, and "
                     "another one elsewhere.",
                     "Register them in a fixed order: `sorted(...)`, not a set.",
-                    models[0]["line"],
+                    models[0].line,
                 )
-    if any(each["models"] for each in ranks):
-        return yes(f"{len(ranks[0]['models'])} DDP.")
+    if any(each.models for each in ranks):
+        return yes(f"{len(ranks[0].models)} DDP.")
     return unseen("no DDP.")
 
 
-def noise(ranks: Facts) -> Answer:
+def noise(ranks: Ranks) -> Answer:
     """Does dropout differ between ranks?"""
-    for models in zip(*(each["models"] for each in ranks), strict=False):
-        members = models[0]["ranks"]
-        states = [*zip(*(models[r]["noise"] for r in members), strict=False)]
-        drops = all(models[r]["drops"] for r in members)
+    for models in zip(*(each.models for each in ranks), strict=False):
+        members = [models[r] for r in models[0].ranks]
+        states = [*zip(*(model.noise for model in members), strict=False)]
+        drops = all(model.drops for model in members)
         if not drops or len(states) < 2 or len(members) < 2:
             continue
         if all(len({*each}) == 1 for each in states):
             alike = "their generators are in one state at each forward."
             cure = "`torch.manual_seed(seed + rank)` after the model is built."
             mistake = f"Dropout drops the same on all ranks: {alike}"
-            return no(mistake, cure, models[0]["line"])
+            return no(mistake, cure, models[0].line)
         return yes(f"{len(states)} forwards.")
     return unseen("no dropout in training.")
 
 
-def files(ranks: Facts) -> Answer:
+def files(ranks: Ranks) -> Answer:
     """Does one rank only write to each path?"""
     writers: dict[str, list[int]] = {}
     for rank, facts in enumerate(ranks):
-        for path in facts["files"]:
+        for path in facts.files:
             writers.setdefault(path, []).append(rank)
     for path, by in writers.items():
         if len(by) > 1:
             who = f"{path}, by ranks {', '.join(map(str, by))}."
             cure = "Let rank 0 write, or put the rank into the name."
-            line = ranks[by[0]]["files"][path]
+            line = ranks[by[0]].files[path]
             return no(f"Several ranks write one file: {who}", cure, line)
     if writers:
         by_rank = [f"{Path(path).name} by rank {by[0]}" for path, by in writers.items()]
@@ -582,18 +602,18 @@ def files(ranks: Facts) -> Answer:
     return unseen("no file was written.")
 
 
-def columns(ranks: Facts) -> Answer:
+def columns(ranks: Ranks) -> Answer:
     """Is what was sent laid out as the backend needs it?"""
     for facts in ranks:
-        if facts["columns"] and "gloo" in (facts["group"] or ""):
-            name, line = facts["columns"][0]
+        if facts.columns and "gloo" in facts.backend:
+            column = facts.columns[0]
             return no(
-                f"A {name} over gloo carries a tensor that is not contiguous: its "
-                "neighbors in memory are sent instead.",
+                f"A {column.name} over gloo carries a tensor that is not contiguous: "
+                "its neighbors in memory are sent instead.",
                 "Send `tensor.contiguous()`, and copy the result back.",
-                line,
+                column.line,
             )
-    if any(each["calls"] for each in ranks):
+    if any(each.calls for each in ranks):
         return yes("as far as the script sends by itself.")
     return unseen("the script sends nothing by itself.")
 

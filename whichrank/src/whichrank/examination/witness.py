@@ -3,27 +3,8 @@
     torchrun ... witness.py FOLDER STEPS SCRIPT ARGUMENTS...
 
 The script is not changed, nor is what it computes. What the witness sees it writes to
-FOLDER/RANK.json after each optimizer step, so that a rank that is ended has left it,
-and later, when that file is long, after every hundredth:
-
-    group      whether a process group was joined, and over which backend
-    spawns     the line that starts processes, in which there is no witness
-    models     each DDP: its ranks, its weights and buffers, what its forward was given
-    optimizers each with, step by step, a digest of its weights, and what it met
-    loaders    each DataLoader: its data, its sampler, and each pass over it
-    backwards  how many times gradients were computed
-    trained    how many batches led to that
-    calls      how many of torch.distributed the script has made by itself
-    averaged   lines that all_reduced a gradient, by "optimizer weight"
-    sends      how many of its calls carried weights, messages or other large tensors
-    columns    calls that carried a tensor with gaps in memory, each with its line
-    gathered   the line of a call that took values with a gradient, and gave none back
-    splits     each random_split: its line, and a digest of its parts
-    files      each path that this rank wrote to, and from where
-    prints     each line of the script that prints, with a digest of what it printed
-    loads      state that was loaded, and what of it was not there or not asked for
-    waited     seconds in loaders since the first step, of `training` seconds in all
-    failed     whether the script ended with an exception
+FOLDER/RANK.json (see facts.py) after each optimizer step, so that a rank that is ended
+has left it, and later, when that file is long, after every hundredth.
 
 After STEPS steps of an optimizer the script is left as by sys.exit, if all ranks come
 as far: what would have followed, a checkpoint say, does not.
@@ -39,8 +20,10 @@ import sys
 import time
 import weakref
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -57,6 +40,24 @@ from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, dataloader
+
+if __name__ == "__main__":  # then this package may not be installed
+    sys.path[0] = str(Path(__file__).absolute().parents[2])  # until `main` sets it
+from whichrank.examination.facts import (
+    Batch,
+    Column,
+    Digest,
+    Forwards,
+    Load,
+    Loader,
+    Optimizer,
+    Pass,
+    Split,
+    Step,
+    Witnessed,
+    Wrapped,
+    as_json,
+)
 
 LIBRARY = (
     os.path.dirname(os.path.dirname(__file__)),  # a thread of it answers the launcher
@@ -82,7 +83,7 @@ OWN_FILES = re.compile(
 )
 
 
-def digest(tensor: Any) -> int | None:
+def digest(tensor: Any) -> Digest:
     """Return a number that differs, but by rare chance, where the elements do.
 
     None for a tensor of which each rank has a shard, and for one without strides.
@@ -118,7 +119,7 @@ def tensors(data: Any) -> Iterator[Any]:
             yield from tensors(each)
 
 
-def samples(data: Any, count: int) -> list[list[int | None]]:
+def samples(data: Any, count: int) -> list[list[int]]:
     """Return what each sample of a batch holds: a digest of its part of each tensor."""
     parts = [t for t in tensors(data) if strided(t) and t.dim() and len(t) == count]
     each = [rows(part, SAMPLE) for part in parts]
@@ -153,43 +154,25 @@ def wrap(owner: Any, name: str, around: Any) -> None:
 
 
 class Witness:
-    """What one rank has seen."""
+    """What one rank has facts."""
 
     def __init__(self, folder: Path, steps: int) -> None:
         self.folder, self.steps = folder, steps
         self.rank = int(os.environ.get("RANK", 0))
         self.pid = os.getpid()
         self.first_step = 0.0
-        self.facts: dict[str, Any] = {
-            "group": None,
-            "spawns": "",
-            "models": [],
-            "optimizers": [],
-            "loaders": [],
-            "backwards": 0,
-            "trained": 0,
-            "calls": 0,
-            "averaged": {},
-            "sends": 0,
-            "columns": [],
-            "gathered": "",
-            "splits": [],
-            "files": {},
-            "prints": {},
-            "loads": [],
-            "waited": 0.0,
-            "training": 0.0,
-            "failed": False,
-        }
+        self.facts = Witnessed()
         self.optimizers: list[Any] = []  # in the order of their facts
         self.bases: list[Any] = []  # data sets, each known by its place here
         self.models: list[Any] = []
         self.loaders: Any = weakref.WeakKeyDictionary()
-        self.inside: dict | None = None  # the DDP whose forward runs
-        self.addresses: dict[int, str] = {}
-        self.addresses_at = (-1, -1)
+        self.begun: defaultdict[int, list[Step]] = defaultdict(list)  # by optimizer
+        self.inside: Wrapped | None = None  # the DDP whose forward runs
+        self.weights_at: set[int] = set()  # addresses
+        self.gradients_at: dict[int, tuple[Optimizer, int]] = {}  # of whose weight
+        self.found_at = (-1, -1)
         self.drawing: list | None = None  # indices, while an iterator is being made
-        self.last_pass: dict | None = None  # from which the last batch came
+        self.last_pass: Pass | None = None  # from which the last batch came
 
     # --- what it leaves ---
 
@@ -198,7 +181,7 @@ class Witness:
         if os.getpid() != self.pid:
             return  # a fork that the script has made
         part = self.folder / f"{self.rank}.part"
-        part.write_text(json.dumps(self.facts))
+        part.write_text(as_json(self.facts))
         part.replace(self.folder / f"{self.rank}.json")
 
     def leave(self) -> None:
@@ -237,25 +220,15 @@ class Witness:
         original(ddp, module, *args, **kwargs)
         named = dict(module.named_parameters())
         self.models.append(ddp)
-        self.facts["models"].append(
-            {
-                "line": place(),
-                "ranks": dist.get_process_group_ranks(ddp.process_group),
-                "weights": [*named],
-                "trained": [name for name, p in named.items() if p.requires_grad],
-                "buffers": [name for name, _ in module.named_buffers()],
-                "ignored": [*ddp.parameters_to_ignore],
-                "hooked": False,
-                "join": False,
-                "orphans": [],
-                "forwards": 0,  # in training
-                "synced": 0,  # of those
-                "syncs": False,  # the last of them
-                "cuts": False,  # sends by itself in its forward
-                "inputs": [],
-                "noise": [],  # states of the generator, before each forward
-                "drops": False,
-            }
+        self.facts.models.append(
+            Wrapped(
+                line=place(),
+                ranks=dist.get_process_group_ranks(ddp.process_group),
+                weights=[*named],
+                trainable=[name for name, p in named.items() if p.requires_grad],
+                buffers=[name for name, _ in module.named_buffers()],
+                ignored=[*ddp.parameters_to_ignore],
+            )
         )
 
     def optimizer_made(self, original: Any, made: Any, *args: Any, **kw: Any) -> None:
@@ -267,18 +240,17 @@ class Witness:
         """DDP's forward is called."""
         if torch.compiler.is_compiling() or ddp not in self.models:
             return original(ddp, *args, **kwargs)
-        facts = self.facts["models"][self.models.index(ddp)]
+        wrapped = self.facts.models[self.models.index(ddp)]
         if torch.is_grad_enabled() and ddp.training:
-            facts["forwards"] += 1
-            facts["hooked"] = bool(getattr(ddp, "_comm_hooks", None))
-            facts["join"] = facts["join"] or bool(ddp._join_config.enable)
-            facts["syncs"] = bool(ddp.require_backward_grad_sync)
-            facts["synced"] += facts["syncs"]
-            given = first_tensor([args, kwargs])
-            every = [digest(each) for each in tensors([args, kwargs])]
-            facts["inputs"].append(str(every) if any(every) else None)
-            facts["noise"].append(digest(self._noise(given)))
-        self.inside = facts
+            before, syncs = wrapped.forwards, bool(ddp.require_backward_grad_sync)
+            wrapped.forwards = Forwards(before.ran + 1, before.synced + syncs, syncs)
+            wrapped.hooked = bool(getattr(ddp, "_comm_hooks", None))
+            wrapped.joins = wrapped.joins or bool(ddp._join_config.enable)
+            given = tuple(digest(each) for each in tensors([args, kwargs]))
+            wrapped.inputs.append(given if any(given) else ())
+            noise = self._noise(first_tensor([args, kwargs]))
+            wrapped.noise.append(digest(noise))
+        self.inside = wrapped
         try:
             return original(ddp, *args, **kwargs)
         finally:
@@ -288,7 +260,7 @@ class Witness:
         """Something is dropped, by a layer or by the script itself."""
         named = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
         if self.inside and named.get("p", 0.5) > 0 and named.get("training", True):
-            self.inside["drops"] = True
+            self.inside.drops = True
         return original(*args, **kwargs)
 
     @staticmethod
@@ -301,10 +273,10 @@ class Witness:
 
     def backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Gradients are computed."""
-        self.facts["backwards"] += 1
+        self.facts.backwards += 1
         if self.last_pass:
-            self.facts["trained"] += 1
-            self.last_pass["trained"] += 1
+            self.facts.trained += 1
+            self.last_pass.trained += 1
             self.last_pass = None
         return original(*args, **kwargs)
 
@@ -312,76 +284,58 @@ class Witness:
         """An optimizer is about to take a step."""
         if _within(INITIAL):
             return
-        facts = self._optimizer(optimizer)
-        weights = _weights(optimizer)
-        if len(weights) != len(facts["weights"]):  # add_param_group
-            facts["weights"], facts["within"] = self._names(weights), {}
-        if not facts["digests"]:
-            facts["line"] = place()
-        for name, weight in zip(facts["weights"], weights, strict=True):
-            if weight.grad is not None and name in facts["idle"]:
-                facts["idle"].remove(name)
-        groups = optimizer.param_groups
-        facts["rates"].append([float(group.get("lr") or 0) for group in groups])
-        facts["batches"].append(self.facts["trained"])
-        facts["grads"].append(
-            [None if w.grad is None else digest(w.grad) for w in weights]
+        facts, weights = self._optimizer(optimizer), _weights(optimizer)
+        if len(weights) != len(facts.weights):  # add_param_group
+            facts.weights, facts.within = self._names(weights), []
+        if not facts.steps:
+            facts.line = place()
+        for name, weight in zip(facts.weights, weights, strict=True):
+            if weight.grad is not None and name in facts.idle:
+                facts.idle.remove(name)
+        for ddp in self.models[len(facts.within) :]:
+            own = {id(p) for p in ddp.parameters()}
+            facts.within.append([id(p) in own for p in weights])
+        step = Step(
+            rates=[float(group.get("lr") or 0) for group in optimizer.param_groups],
+            trained=self.facts.trained,
+            forwards=[each.forwards for each in self.facts.models],
+            gradients=[None if w.grad is None else digest(w.grad) for w in weights],
+            weights=[],
         )
-        for number, ddp in enumerate(self.models):
-            if number not in facts["within"]:
-                own = {id(p) for p in ddp.parameters()}
-                facts["within"][number] = [id(p) in own for p in weights]
-        facts["since"].append(
-            [[m["forwards"], m["synced"], m["syncs"]] for m in self.facts["models"]]
-        )
+        self.begun[id(facts)].append(step)
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer has taken a step."""
         if _within(INITIAL):
             return
-        facts = self._optimizer(optimizer)
-        weights = _weights(optimizer)
+        facts, weights = self._optimizer(optimizer), _weights(optimizer)
         self.first_step = self.first_step or time.monotonic()
-        self.facts["training"] = time.monotonic() - self.first_step
-        facts["digests"].append([digest(weight) for weight in weights])
-        facts["frozen"] = [not weight.requires_grad for weight in weights]
+        self.facts.training = time.monotonic() - self.first_step
+        begun = self.begun[id(facts)].pop()
+        facts.steps.append(replace(begun, weights=[digest(each) for each in weights]))
+        facts.frozen = [not weight.requires_grad for weight in weights]
         stepped = {id(p) for each in self.optimizers for p in _weights(each)}
-        for model, ddp in zip(self.facts["models"], self.models, strict=True):
-            model["orphans"] = [
+        for wrapped, ddp in zip(self.facts.models, self.models, strict=True):
+            wrapped.orphans = [
                 name
                 for name, p in ddp.module.named_parameters()
                 if p.grad is not None and id(p) not in stepped
             ]
-        tied = not self.models or any(map(any, facts["within"].values()))
+        tied = not self.models or any(map(any, facts.within))
         enough = self.steps * (1 if tied else 5)  # one rank alone may have another one
-        steps = len(facts["digests"])
+        steps = len(facts.steps)
         if self.steps and steps >= enough:
             self.leave()
         if steps < OFTEN or steps % OFTEN == 0:
             self.write()
 
-    def _optimizer(self, optimizer: Any) -> dict:
+    def _optimizer(self, optimizer: Any) -> Optimizer:
         """Return the facts of an optimizer, which may be a new one."""
         if optimizer not in self.optimizers:
+            kind, names = type(optimizer).__name__, self._names(_weights(optimizer))
+            self.facts.optimizers.append(Optimizer(kind, names, idle=[*names]))
             self.optimizers.append(optimizer)
-            weights = _weights(optimizer)
-            names = self._names(weights)
-            self.facts["optimizers"].append(
-                {
-                    "kind": type(optimizer).__name__,
-                    "line": "",
-                    "weights": names,
-                    "idle": [*names],  # that never had a gradient
-                    "digests": [],
-                    "rates": [],
-                    "grads": [],
-                    "batches": [],  # trained on, before each step
-                    "within": {},  # of each DDP, which of the weights are its own
-                    "since": [],  # each DDP: forwards, those that sync, the last
-                    "frozen": [],
-                }
-            )
-        return self.facts["optimizers"][self.optimizers.index(optimizer)]
+        return self.facts.optimizers[self.optimizers.index(optimizer)]
 
     def _names(self, weights: list) -> list[str]:
         """Return the names that a model gives to an optimizer's weights."""
@@ -411,9 +365,8 @@ class Witness:
         if loader not in self.loaders:
             self.loaders[loader] = self._loader(loader)
         facts, read = self.loaders[loader]
-        current = {"batches": [], "trained": 0, "whole": False}
-        current["models"] = len(self.models)
-        facts["passes"].append(current)
+        current = Pass(models=len(self.models))
+        facts.passes.append(current)
         indices: list = []
         self.drawing = indices  # an iterator with workers draws as it is made
         iterator = original(loader)
@@ -421,8 +374,8 @@ class Witness:
         iterator._witness = current, indices, read
         return iterator
 
-    def _loader(self, loader: Any) -> tuple[dict, Any]:
-        """Return the facts of a loader, and what reads an index through its subsets."""
+    def _loader(self, loader: Any) -> tuple[Loader, Any]:
+        """Return a loader's facts, and what reads an index through its subsets."""
         data, chosen = loader.dataset, list[Any]()
         while hasattr(data, "indices") and hasattr(data, "dataset"):  # a Subset
             chosen, data = [*chosen, data.indices], data.dataset
@@ -433,16 +386,15 @@ class Witness:
             plain = type(batches).__name__ == "BatchSampler"
             sampler = batches.sampler if plain else batches
         random = hasattr(sampler, "set_epoch") or "Random" in type(sampler).__name__
-        facts = {
-            "line": place(),
-            "base": base,
-            "size": _length(loader.dataset),
-            "draws": _length(loader.sampler if sampler is batches else sampler),
-            "shuffles": bool(getattr(sampler, "shuffle", random)),
-            "workers": loader.num_workers,
-            "passes": [],
-        }
-        self.facts["loaders"].append(facts)
+        facts = Loader(
+            line=place(),
+            base=base,
+            size=_length(loader.dataset),
+            draws=_length(loader.sampler if sampler is batches else sampler),
+            shuffles=bool(getattr(sampler, "shuffle", random)),
+            workers=loader.num_workers,
+        )
+        self.facts.loaders.append(facts)
 
         def read(index: Any) -> Any:
             for indices in chosen:
@@ -456,7 +408,7 @@ class Witness:
         parts, line = original(*args, **kwargs), place()
         if not hasattr(parts[0].dataset, "indices"):  # a part by rank, perhaps
             indices = json.dumps([[int(i) for i in part.indices] for part in parts])
-            self.facts["splits"].append([line, zlib.crc32(indices.encode())])
+            self.facts.splits.append(Split(line, zlib.crc32(indices.encode())))
         return parts
 
     def drawn(self, original: Any, iterator: Any) -> Any:
@@ -476,18 +428,18 @@ class Witness:
         try:
             data = original(iterator)
         except StopIteration:
-            current["whole"] = True
+            current.whole = True
             raise
         if self.first_step:
-            self.facts["waited"] += time.monotonic() - begun
+            self.facts.waited += time.monotonic() - begun
         drawn: list[int] = []
         with suppress(TypeError, ValueError, IndexError):  # indices of any kind
-            index = indices[len(current["batches"])]
+            index = indices[len(current.batches)]
             batch = index if isinstance(index, list) else [index]
             drawn = [int(read(i)) for i in batch if i is not None]
         tensor = first_tensor(data)
         seen = None if tensor is None else digest(tensor)
-        current["batches"].append([drawn, seen, samples(data, len(drawn))])
+        current.batches.append(Batch(drawn, seen, samples(data, len(drawn))))
         self.last_pass = current
         return data
 
@@ -506,33 +458,33 @@ class Witness:
     def joined(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script joins a process group."""
         result = original(*args, **kwargs)
-        self.facts["group"] = dist.get_backend()
+        self.facts.backend = dist.get_backend()
         self.rank = dist.get_rank()
         return result
 
     def may_be_called(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script joins the workers of RPC, which carries what it likes."""
-        self.facts["sends"] += 1
+        self.facts.sends += 1
         return original(*args, **kwargs)
 
     def spawned(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script starts processes of its own, in which there is no witness."""
-        self.facts["spawns"] = place()
+        self.facts.spawns = place()
         return original(*args, **kwargs)
 
     def _caller(self, name: str) -> Any:
         def called(original: Any, *args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling():
-                self.facts["calls"] += 1
+                self.facts.calls += 1
                 tensor = first_tensor([args, kwargs])
                 if tensor is not None:
                     self._carried(name, place(), tensor)
                 if torch.is_grad_enabled() and name not in MESSAGES:
                     taken = (t for t in tensors([args, kwargs]) if t.grad_fn)
                     if any(t.numel() > METRIC for t in taken):
-                        self.facts["gathered"] = place()
+                        self.facts.gathered = place()
                 if self.inside and not _within("torch.nn.modules._functions"):
-                    self.inside["cuts"] = True  # SyncBatchNorm does not
+                    self.inside.sends = True  # SyncBatchNorm does not
             return original(*args, **kwargs)
 
         return called
@@ -540,27 +492,28 @@ class Witness:
     def _carried(self, name: str, line: str, tensor: Any) -> None:
         """A call carries a tensor: a column, a gradient, a weight, or another one."""
         if name in ("broadcast", "reduce") and not tensor.is_contiguous():
-            self.facts["columns"].append([name, line])
-        weight = self._addresses().get(tensor.data_ptr())
-        large = tensor.numel() > METRIC and self.facts["backwards"]
-        if weight and name == "all_reduce":
-            self.facts["averaged"][weight] = line
-        elif weight == "" or large or name in MESSAGES:
-            self.facts["sends"] += 1
+            self.facts.columns.append(Column(name, line))
+        self._find_weights()
+        at = tensor.data_ptr()
+        large = tensor.numel() > METRIC and self.facts.backwards
+        if at in self.gradients_at and name == "all_reduce":
+            optimizer, weight = self.gradients_at[at]
+            optimizer.averaged[weight] = line
+        elif at in self.weights_at or large or name in MESSAGES:
+            self.facts.sends += 1
 
-    def _addresses(self) -> dict[int, str]:
-        """Return what lies at an address: "0 3", the gradient of weight 3 of optimizer
-        0; "", a weight itself.
-        """
-        now = self.facts["backwards"], len(self.optimizers)
-        if self.addresses_at != now:
-            self.addresses_at, self.addresses = now, {}
-            for number, optimizer in enumerate(self.optimizers):
-                for n, weight in enumerate(_weights(optimizer)):
-                    self.addresses[weight.data_ptr()] = ""
-                    if weight.grad is not None:
-                        self.addresses[weight.grad.data_ptr()] = f"{number} {n}"
-        return self.addresses
+    def _find_weights(self) -> None:
+        """Learn at which addresses weights and their gradients lie."""
+        now = self.facts.backwards, len(self.optimizers)
+        if self.found_at == now:
+            return
+        self.found_at, self.weights_at, self.gradients_at = now, set(), {}
+        for optimizer in self.optimizers:
+            facts = self._optimizer(optimizer)
+            for number, weight in enumerate(_weights(optimizer)):
+                self.weights_at.add(weight.data_ptr())
+                if weight.grad is not None:
+                    self.gradients_at[weight.grad.data_ptr()] = facts, number
 
     def watch_files(self) -> None:
         """See which files are written, and what is printed."""
@@ -571,8 +524,8 @@ class Witness:
     def printed(self, original: Any, *args: Any, **kwargs: Any) -> None:
         """Something is printed."""
         if line := place():
-            before = self.facts["prints"].get(line, 0)
-            self.facts["prints"][line] = zlib.crc32(str(args).encode(), before)
+            before = self.facts.prints.get(line, 0)
+            self.facts.prints[line] = zlib.crc32(str(args).encode(), before)
         original(*args, **kwargs)
 
     def audit(self, event: str, args: tuple) -> None:
@@ -598,7 +551,7 @@ class Witness:
         name = os.path.abspath(os.fspath(path))
         ours = name.startswith(str(self.folder)) or OWN_FILES.search(name)
         if not ours and (line := place()) and not _within("tempfile"):
-            self.facts["files"].setdefault(name, line)
+            self.facts.files.setdefault(name, line)
 
     def watch_loads(self) -> None:
         """See which state is loaded, and how much of it."""
@@ -610,10 +563,10 @@ class Witness:
     ) -> Any:
         """A module loads its state."""
         result = original(module, state_dict, *args, **kwargs)
-        own = len(module.state_dict())
-        if own and len(getattr(result, "missing_keys", ())) == own:
-            keys = [*state_dict][:1] + [*module.state_dict()][:1]
-            self.facts["loads"].append({"nothing": keys, "line": place()})
+        own = [*module.state_dict()]
+        if own and len(getattr(result, "missing_keys", ())) == len(own):
+            theirs = next(iter(state_dict), own[0])
+            self.facts.loads.append(Load(place(), theirs=theirs, own=own[0]))
         return result
 
     def read(self, original: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
@@ -627,7 +580,7 @@ class Witness:
             left = sorted(k for k in there - asked if k.split(".")[0] in tops)
             left = [k for k in left if re.search(r"\.state\.|exp_avg|momentum", k)]
             if left:
-                self.facts["loads"].append({"left": left, "line": place()})
+                self.facts.loads.append(Load(place(), left))
         return result
 
 
@@ -668,7 +621,7 @@ def main() -> None:
     try:
         exec(compile(Path(script).read_bytes(), script, "exec"), program.__dict__)
     except Exception:
-        witness.facts["failed"] = True
+        witness.facts.failed = True
         raise
     finally:
         witness.write()

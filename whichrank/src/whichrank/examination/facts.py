@@ -1,0 +1,249 @@
+"""What a witness leaves of one rank: it fills these, and the questions read them.
+
+They travel as JSON. Of this module a rank needs the standard library alone.
+
+A line is a place in the script, as `train.py:12`; "" if there is none. A digest is a
+number that differs, but by rare chance, where what it stands for does.
+"""
+
+import json
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar, cast, get_args, get_origin
+
+Kind = TypeVar("Kind")
+Digest = int | None
+"""None where there was nothing to compare: no gradient, a shard, a sparse tensor."""
+
+
+# --- models ---
+
+
+@dataclass(frozen=True)
+class Forwards:
+    """The forwards of one DDP in training, counted from the start."""
+
+    ran: int = 0
+    synced: int = 0
+    """Of those, how many stood outside of `no_sync`."""
+    last_synced: bool = False
+
+
+@dataclass
+class Wrapped:
+    """A model in DDP."""
+
+    line: str
+    ranks: list[int]
+    weights: list[str]
+    """Names, as the model gives them, in its order."""
+    trainable: list[str]
+    """Those that were not frozen when DDP wrapped the model."""
+    buffers: list[str]
+    ignored: list[str]
+    """Weights and buffers that DDP was told to leave alone."""
+    forwards: Forwards = Forwards()
+    inputs: list[tuple[Digest, ...]] = field(default_factory=list)
+    """Of each tensor that each of the forwards was given; empty if there was none."""
+    noise: list[Digest] = field(default_factory=list)
+    """Of the random generator's state before each of the forwards."""
+    drops: bool = False
+    """Whether dropout was on in a forward."""
+    sends: bool = False
+    """Whether it called torch.distributed in a forward, but for SyncBatchNorm."""
+    hooked: bool = False
+    """Whether it had a communication hook."""
+    joins: bool = False
+    """Whether it ran under `Join`."""
+    orphans: list[str] = field(default_factory=list)
+    """Weights that had a gradient at the last step, and that no optimizer steps."""
+
+
+# --- optimizers ---
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that an optimizer has taken."""
+
+    rates: list[float]
+    """The learning rate of each group of weights."""
+    trained: int
+    """Batches of this rank that were trained on until then."""
+    forwards: list[Forwards]
+    """Of each DDP that there was, until then."""
+    gradients: list[Digest]
+    """Of each weight, before the step."""
+    weights: list[Digest]
+    """Of each weight, after the step."""
+
+
+@dataclass
+class Optimizer:
+    """An optimizer, which may never have taken a step."""
+
+    kind: str
+    """The name of its class."""
+    weights: list[str]
+    """Names, as a model gives them."""
+    idle: list[str]
+    """Those that never had a gradient before a step."""
+    line: str = ""
+    """Of its first step."""
+    steps: list[Step] = field(default_factory=list)
+    within: list[list[bool]] = field(default_factory=list)
+    """Of each DDP, which of the weights are its own."""
+    frozen: list[bool] = field(default_factory=list)
+    """Which of the weights required no gradient at the last step."""
+    averaged: dict[int, str] = field(default_factory=dict)
+    """By a weight's number: the line that has all_reduced its gradient last."""
+
+
+# --- data ---
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that a loader has delivered."""
+
+    drawn: list[int]
+    """The index of each sample in the whole data set; empty if that was not seen."""
+    digest: Digest
+    """Of its first tensor."""
+    samples: list[list[int]]
+    """Of each sample that was drawn, a digest of its part of each tensor."""
+
+
+@dataclass
+class Pass:
+    """A pass over a loader, which may not have come to its end."""
+
+    models: int
+    """How many DDPs there were when it began."""
+    batches: list[Batch] = field(default_factory=list)
+    trained: int = 0
+    """How many of the batches were trained on."""
+    whole: bool = False
+
+    @property
+    def drawn(self) -> list[int]:
+        """The samples of all its batches."""
+        return [index for batch in self.batches for index in batch.drawn]
+
+
+@dataclass
+class Loader:
+    """A DataLoader over which there was a pass."""
+
+    line: str
+    """Of its first pass."""
+    base: int
+    """Its data set beneath all subsets; loaders with one number share one."""
+    size: int | None
+    """Samples in its data set; None of an IterableDataset."""
+    draws: int | None
+    """Samples that its sampler draws in a pass; None if that is not known."""
+    shuffles: bool
+    workers: int
+    passes: list[Pass] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A random_split of a whole data set."""
+
+    line: str
+    digest: int
+    """Of the indices in all parts."""
+
+
+# --- what else a script does ---
+
+
+@dataclass(frozen=True)
+class Column:
+    """A call that carried a tensor with gaps in memory."""
+
+    name: str
+    """Of the collective."""
+    line: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """A load that has left something out, or that has restored nothing."""
+
+    line: str
+    left: list[str] = field(default_factory=list)
+    """Entries of an optimizer's state in the checkpoint that were not asked for."""
+    theirs: str = ""
+    """If nothing was restored: the first name in the file."""
+    own: str = ""
+    """If nothing was restored: the first name in the model."""
+
+
+@dataclass
+class Witnessed:
+    """What one rank has done."""
+
+    backend: str = ""
+    """Of the process group that it has joined; "" if it has not."""
+    spawns: str = ""
+    """The line that starts processes, in which there is no witness."""
+    models: list[Wrapped] = field(default_factory=list)
+    optimizers: list[Optimizer] = field(default_factory=list)
+    loaders: list[Loader] = field(default_factory=list)
+    backwards: int = 0
+    """How many times gradients were computed."""
+    trained: int = 0
+    """How many batches of loaders led to that."""
+    calls: int = 0
+    """Calls of torch.distributed that the script made by itself."""
+    sends: int = 0
+    """Those that carried weights, messages or other large tensors."""
+    columns: list[Column] = field(default_factory=list)
+    gathered: str = ""
+    """The line of a call that took values with a gradient, and gave none back."""
+    splits: list[Split] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    """By each path that it wrote to: the line that did so first."""
+    prints: dict[str, int] = field(default_factory=dict)
+    """By each line that prints: a digest of all that it printed."""
+    loads: list[Load] = field(default_factory=list)
+    waited: float = 0.0
+    """Seconds in loaders since the first step."""
+    training: float = 0.0
+    """Seconds from the first step to the last."""
+    failed: bool = False
+    """Whether the script ended with an exception."""
+
+
+# --- JSON ---
+
+
+def as_json(facts: Any) -> str:
+    """Return a dataclass, and those within it, as JSON objects."""
+    return json.dumps(facts, default=vars, separators=(",", ":"))
+
+
+def from_json(kind: type[Kind], value: dict[str, Any]) -> Kind:
+    """Return the dataclass of this kind from which `as_json` has made an object.
+
+    Raises:
+        KeyError: for a field that the kind does not have.
+        TypeError: if one is missing.
+    """
+    kinds = {each.name: each.type for each in fields(cast(Any, kind))}
+    return kind(**{name: _restored(kinds[name], v) for name, v in value.items()})
+
+
+def _restored(kind: Any, value: Any) -> Any:
+    """Return a value as its kind has it: JSON knows lists and strings alone."""
+    origin, within = get_origin(kind), get_args(kind)
+    if origin in (list, tuple):
+        return origin(_restored(within[0], each) for each in value)
+    if origin is dict:
+        key, of = within
+        return {key(name): _restored(of, each) for name, each in value.items()}
+    if isinstance(kind, type) and is_dataclass(kind):
+        return from_json(kind, value)
+    return value
