@@ -2,6 +2,7 @@
 
     make -C whichrank table          all pairs (25 minutes), one after the other
     python bench/compare.py -k lock  those of one fault, or of one tool
+    python bench/compare.py --rest   those that are not kept
     python bench/compare.py --judge  the rules once more, on what is kept
 
 Each fault is a program in faults/. Its lines that a reader needs end with `# the
@@ -10,17 +11,17 @@ fault`. A tool's whole output is kept in build/compare/, and judged by these rul
     rank    the tool says of the rank at fault alone that it is the one: torchrun by its
             "Root Cause", DETAIL by "Ranks 1 failed to pass", torchfrtrace by "missing
             ranks", whichrank by the head of its report. py-spy names no one: it counts
-            if one rank alone stands outside torch.distributed. Where two ranks cross,
-            neither is the odd one: it counts if what each of them does is told.
+            if one rank alone stands outside torch.distributed. Where the calls of two
+            ranks do not match it counts as well, as "ranks", if both calls are told.
     line    one of the marked lines is in the output, as FILE:LINE or as Python has it.
     cause   the words of the fault's own pattern are in the output.
     seconds from the launch until the output is complete.
     left    processes of the run that live two seconds after its launcher has ended.
 
-Who must be told when to look looks after QUIET seconds without output; `whichrank
-torchrun` has this as its --timeout. The groups of the programs time out after 30
-seconds (torch's default is 30 minutes). A launcher that still waits after CEILING
-seconds gets a Ctrl-C.
+Who must be told when to look looks after QUIET seconds without output or, before a
+first step, after START; `whichrank torchrun` has the former as its --timeout. The
+groups of the programs time out after 30 seconds (torch's default is 30 minutes). A
+launcher that still waits after CEILING seconds gets a Ctrl-C.
 """
 
 import argparse
@@ -44,7 +45,7 @@ BENCH = Path(__file__).resolve().parent
 KEPT = BENCH.parent / "build" / "compare"
 TABLE, README = BENCH / "table.md", BENCH.parent / "README.md"
 BEGIN, END = "<!-- the table of bench/compare.py -->", "<!-- end of the table -->"
-QUIET, CEILING = 12.0, 60.0  # seconds
+QUIET, START, CEILING = 12.0, 30.0, 60.0  # seconds
 MARK = "COMPARE_RUN"  # in the environment of all processes of a pair
 BIN = Path(sys.executable).parent
 DETAILED, RECORDED = str(BENCH / "detailed.py"), str(BENCH / "recorded.py")
@@ -64,7 +65,8 @@ class Fault:
     rank: int | None = 1
     """The one at fault; None if it is none."""
     each: tuple[str, ...] = ()
-    """Where ranks cross: patterns for what each of them does, in place of `rank`."""
+    """Where calls do not match: patterns for what each rank does; if all are told, it
+    counts as well."""
     launch: str = "--standalone --nproc-per-node 2"
 
     @property
@@ -90,7 +92,12 @@ def differ(what: str, other: str) -> tuple[str, ...]:
 APART = "--nnodes 2 --node-rank 0 --master-addr 127.0.0.1 --master-port 29617 "
 FAULTS = (
     Fault("raises", "one rank raises", "could not convert string to float: 'n/a'"),
-    Fault("skips", "one rank skips a batch", MISMATCH),
+    Fault(
+        "skips",
+        "one rank skips a batch",
+        MISMATCH,
+        each=differ(r"[\[(]9,?[\])]", r"(?:TensorShape=\[\]|float32 \(\))"),
+    ),
     Fault(
         "shapes",
         "one rank brings another shape",
@@ -105,6 +112,7 @@ FAULTS = (
         "crossed",
         "two calls are crossed",
         MISMATCH,
+        rank=None,
         each=differ("all_?reduce", "barrier"),
     ),
     Fault(
@@ -177,13 +185,18 @@ class Job:
                         found.append(each)
         return found
 
-    def wait(self, quiet: float, ceiling: float) -> bool:
+    def wait(
+        self, ceiling: float, quiet: float = CEILING, start: float = CEILING
+    ) -> bool:
         """Wait for its end; return False if it is quiet, or alive, for too long."""
-        size, since = -1, time.monotonic()
+        size, since = 0, time.monotonic()
         while self.process.poll() is None:
-            if (now := self.log.stat().st_size) != size:
-                size, since = now, time.monotonic()
-            elif size and time.monotonic() - since > quiet or self.seconds > ceiling:
+            text = self.log.read_bytes()
+            if len(text) != size:
+                size, since = len(text), time.monotonic()
+            elif time.monotonic() - since > (quiet if b"step" in text else start):
+                return False
+            if self.seconds > ceiling:
                 return False
             time.sleep(0.1)
         return True
@@ -207,7 +220,7 @@ def launched(words: list[str], fault: Fault, log: Path, *by: str, **env: str) ->
 
 
 def _until_end(job: Job, ceiling: float) -> Told:
-    by_itself = job.wait(ceiling, ceiling)
+    by_itself = job.wait(ceiling)
     told = job.seconds
     if not by_itself:
         os.killpg(job.process.pid, signal.SIGINT)
@@ -235,7 +248,7 @@ def looked_at(fault: Fault, log: Path, look: Callable[[Job], str], *by: str) -> 
     """Run a fault under torchrun, and look at it from outside when it is quiet."""
     words = [str(BIN / "torchrun"), *fault.launch.split(), *by, str(fault.file)]
     job = Job(words, log, TORCH_FR_BUFFER_SIZE="2000")
-    ended = job.wait(QUIET, 2 * CEILING)
+    ended = job.wait(2 * CEILING, QUIET, START)
     text = "" if ended and not by else look(job)
     told = job.seconds
     job.end()
@@ -359,7 +372,7 @@ def cell(fault: Fault, tool: Tool, told: Told) -> str:
     named = tool.named(told.text)
     if fault.each and all(re.search(each, told.text) for each in fault.each):
         facts.append("ranks")
-    elif fault.rank is not None and named and not fault.each:
+    elif fault.rank is not None and named:
         facts.append("rank" if named == {fault.rank} else "*wrong rank*")
     name = re.escape(fault.file.name)
     numbers = "|".join(map(str, fault.lines))
@@ -409,13 +422,15 @@ def main() -> None:
     """Run the pairs that are asked for, and write the table."""
     parser = argparse.ArgumentParser(description="Compare tools on twelve faults.")
     parser.add_argument("-k", default="", metavar="NAME", help="a fault, or a tool")
+    parser.add_argument("--rest", action="store_true", help="run what is not kept")
     parser.add_argument("--judge", action="store_true", help="run nothing")
     args = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
     for fault in FAULTS:
         for tool in TOOLS:
             pair = f"{fault.name}.{tool.name}"
-            if args.judge or args.k and args.k not in pair.split("."):
+            kept = args.rest and (KEPT / f"{pair}.json").exists()
+            if args.judge or kept or args.k and args.k not in pair.split("."):
                 continue
             told = tool.run(fault, KEPT / f"{pair}.log")
             (KEPT / f"{pair}.txt").write_text(told.text)
