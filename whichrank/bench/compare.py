@@ -340,7 +340,7 @@ of_torchrun = by_pattern(
     r"Root Cause[^\n]*\n\[0\]:\n[^\n]*\n[^\n]*\n?\s*rank\s*: (\d+)"
 )
 of_whichrank = by_pattern(r"(?m)^rank (\d+)(?: \([^)]*\))?: ")
-of_flight = by_pattern(r"missing ranks:? \{([\d, ]+)\}|[Cc]ulprit rank (\d+)")
+of_flight = by_pattern(r"missing ranks:? \{([\d, ]+)\}")
 
 
 @dataclass(frozen=True)
