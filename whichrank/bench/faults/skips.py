@@ -1,0 +1,38 @@
+"""Train, and leave out a batch whose loss is not finite."""
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+
+def main():
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    torch.manual_seed(0)
+    x, y = torch.randn(160, 8), torch.randn(160, 1)
+    x[77] = torch.nan  # sample 77 is rank 1's
+    data = TensorDataset(x, y)
+    sampler = DistributedSampler(data, shuffle=False)
+    model = DDP(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step, (x, y) in enumerate(DataLoader(data, batch_size=8, sampler=sampler)):
+        loss = nn.functional.mse_loss(model(x), y)
+        if not loss.isfinite():
+            continue  # the fault
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if dist.get_rank() == 0:
+            print(f"step {step} loss {loss.item():.3f}", flush=True)
+    total = loss.detach()
+    dist.all_reduce(total)  # the fault
+    if dist.get_rank() == 0:
+        print(f"final loss {total.item() / dist.get_world_size():.3f}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
