@@ -69,6 +69,18 @@ def test_what_the_face_offers_to_places_is_used():
     assert {name for name in offered if f"whichrank.{name}" not in used} == set()
 
 
+def test_what_a_cell_makes_is_computed_without_a_notebook():
+    """compose.py, and all that it imports, knows neither IPython nor pictures."""
+    found, todo = set(), ["ddp_lab.kit.cell.compose"]
+    while todo:
+        module = todo.pop()
+        found.add(module)
+        names = [*imported(MODULES[module])] if module in MODULES else []
+        todo += [name for name in names if name not in found]
+    assert "ddp_lab.kit.cell.changes" in found
+    assert not [n for n in found if n.startswith(("IPython", "ddp_lab.kit.draw"))]
+
+
 def test_no_name_stands_for_two_things():
     """There were two Jobs, two agents, two keepers and two nodes.py."""
     assert twice(MODULES) == {}

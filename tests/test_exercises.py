@@ -23,7 +23,7 @@ from support import FULL
 
 from ddp_lab import ROOT
 from ddp_lab.kit import python, torchrun
-from ddp_lab.kit.cell.program import FRAMES, Order, whole
+from ddp_lab.kit.cell.compose import FRAMES, Order, whole
 from whichrank import Run, RunFailed
 
 pytestmark = pytest.mark.processes

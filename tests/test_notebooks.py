@@ -13,7 +13,7 @@ from IPython.core.inputtransformer2 import TransformerManager  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
 from ddp_lab import ROOT  # noqa: E402
-from ddp_lab.kit.cell import program  # noqa: E402
+from ddp_lab.kit.cell import compose, program  # noqa: E402
 from tools import notebooks as kit  # noqa: E402
 
 HEADINGS = [
@@ -50,7 +50,7 @@ def test_a_cell_that_is_run_again_alone_changes_nothing(path):
 
     for order, cell in kit.program_cells(path):
         names = program.further(path, order.path)
-        made = program.whole(order, cell, read, f"notebooks/{path.name}", names)
+        made = compose.whole(order, cell, read, f"notebooks/{path.name}", names)
         assert made.text == read(order.path), cell[:200]
 
 

@@ -15,7 +15,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import end, magics, program, variants, written
-from ddp_lab.kit.cell.program import Order, ProgramError, whole
+from ddp_lab.kit.cell.changes import ProgramError
+from ddp_lab.kit.cell.compose import Order, whole
 from ddp_lab.kit.cell.source import take_apart
 from whichrank.run.result import Run, RunFailed
 

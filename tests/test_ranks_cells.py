@@ -5,7 +5,7 @@ from IPython.core.error import UsageError
 
 from ddp_lab.kit import launch
 from ddp_lab.kit.cell import ranks
-from ddp_lab.kit.cell.program import ProgramError
+from ddp_lab.kit.cell.changes import ProgramError
 from whichrank import RunFailed
 
 pytestmark = pytest.mark.processes

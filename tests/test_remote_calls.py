@@ -4,7 +4,7 @@ import pytest
 from support import FULL, wait_until
 
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.cell.program import Order, whole
+from ddp_lab.kit.cell.compose import Order, whole
 from whichrank.record.stacks import Frame
 from whichrank.run import probe
 

@@ -9,7 +9,7 @@ from conftest import PROGRAMS, name_of
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import end
-from ddp_lab.kit.cell.program import Order, whole
+from ddp_lab.kit.cell.compose import Order, whole
 from ddp_lab.kit.cell.source import take_apart
 
 STANDARD_LIBRARY = set(sys.stdlib_module_names)
@@ -189,3 +189,20 @@ def test_ddp_is_freed_before_its_group(path):
     lesson = path.read_text().partition(RULE)[0]
     joins = "with process_group()" in lesson and "DDP" in lesson
     assert not joins or re.search(r"^ +del \w", lesson, re.M)
+
+
+def test_the_table_of_rings_says_what_make_runs():
+    """Each ring's marks are those of its recipe, and each of them is declared."""
+    page, recipes = (ROOT / n for n in ("CONTRIBUTING.md", "authors.mk"))
+    table = re.findall(
+        r"^\| `make ([\w-]+)` \| [^|]+ \| ([^|]+) \|", page.read_text(), re.M
+    )
+    assert [ring for ring, _ in table] == ["check", "test", "lab", "test-all"]
+    declared = re.findall(r'^    "(\w+): ', (ROOT / "pyproject.toml").read_text(), re.M)
+    for ring, told in table:
+        recipe = re.search(rf"^{ring}:.*\n((?:\t.*\n)*)", recipes.read_text(), re.M)
+        ran = re.findall(r'-m (?:"([^"]+)"|(\w+)) tests', recipe[1] if recipe else "")
+        marks = re.findall(r"`([^`]+)`", told)
+        assert marks == ["".join(each) for each in ran], ring
+        words = set(re.findall(r"[a-z]+", " ".join(marks))) - {"not", "or"}
+        assert words <= {*declared}, ring

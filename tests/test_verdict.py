@@ -69,7 +69,7 @@ def main(rank, world_size, device):
 
 def program(folder):
     """Write the planted loops with the end that programs have."""
-    from ddp_lab.kit.cell.program import Order, whole
+    from ddp_lab.kit.cell.compose import Order, whole
 
     path = folder / "planted.py"
     text = '"""Loops."""\n' + PLANTED

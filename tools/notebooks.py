@@ -21,8 +21,8 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 from ddp_lab import ROOT
-from ddp_lab.kit.cell import program
-from ddp_lab.kit.cell.program import Order
+from ddp_lab.kit.cell import compose
+from ddp_lab.kit.cell.compose import Order
 from whichrank import free_port
 
 FOLDER = ROOT / "notebooks"
@@ -92,7 +92,7 @@ def programs(path: Path) -> Iterator[tuple[Path, str]]:
         return (ROOT / name).read_text()
 
     for order, text in cells:
-        made = program.whole(order, text, known, f"notebooks/{path.name}")
+        made = compose.whole(order, text, known, f"notebooks/{path.name}")
         texts[order.path] = made.text
     for name, text in texts.items():
         yield ROOT / name, text
@@ -101,7 +101,7 @@ def programs(path: Path) -> Iterator[tuple[Path, str]]:
 def program_cells(path: Path) -> Iterator[tuple[Order, str]]:
     """Yield the order and the text of each cell that writes a program."""
     for cell in read(path).cells:
-        if cell.cell_type == "code" and (found := program.ordered(cell.source)):
+        if cell.cell_type == "code" and (found := compose.ordered(cell.source)):
             yield found
 
 

@@ -8,7 +8,7 @@ from course import solution, starter
 
 from classroom.engine.assignment import LAB, home, names
 from ddp_lab.kit.cell import end
-from ddp_lab.kit.cell.program import Order, whole
+from ddp_lab.kit.cell.compose import Order, whole
 
 # An assignment's programs join by themselves; this is the end that they share.
 JOINS = '"""Joins."""\n\n\ndef main():\n    with process_group():\n        pass\n'

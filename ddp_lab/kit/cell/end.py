@@ -1,6 +1,6 @@
 """The end of every program, below its rule line: written here, and nowhere else.
 
-`program.whole` takes of it what a program needs. After a change here `make scripts`
+`compose.whole` takes of it what a program needs. After a change here `make scripts`
 writes the new end into all programs.
 """
 

@@ -13,6 +13,7 @@ from IPython.display import display
 from ddp_lab.kit import launch
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import program
+from ddp_lab.kit.cell.compose import Order
 from ddp_lab.kit.cell.predict import RIGHT_COLOR
 from ddp_lab.kit.draw.colors import GREY
 from ddp_lab.kit.draw.traces import Trace, beside, differences
@@ -28,7 +29,7 @@ def puzzle(line: str, cell: str) -> None:
 
     Write the program of the puzzle, run it, and draw what it did beside the target.
     """
-    made = program.write(program.Order.of_puzzle(line), cell)
+    made = program.write(Order.of_puzzle(line), cell)
     command = [*shlex.split(made.order.options), made.order.path]
     try:
         run = launch.torchrun(command)

@@ -18,7 +18,8 @@ from traceback import format_exception_only
 from IPython.core.error import UsageError
 
 from ddp_lab.kit.cell import written
-from ddp_lab.kit.cell.program import ProgramError, with_end
+from ddp_lab.kit.cell.changes import ProgramError
+from ddp_lab.kit.cell.compose import with_end
 from ddp_lab.kit.cell.source import take_apart
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.draw.values import held
