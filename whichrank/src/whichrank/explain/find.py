@@ -62,18 +62,18 @@ def find_failure(
     """
     if isinstance(log, ProgramLog):
         return _of_program(log, code, stopped, limit)
-    codes = [rank.code for rank in log.ranks]
     if stopped:
         failure = _stopped(log.ranks, stopped, limit)
     elif code == 0:
         return None, [code for _ in log.ranks]
     elif log.ranks and all(rank.finished for rank in log.ranks):
-        return None, codes
+        return None, [rank.code for rank in log.ranks]
     else:
-        codes = [code] if codes == [None] else codes
-        failure = _first_failure(log, code, codes)
+        if [rank.code for rank in log.ranks] == [None]:
+            log = log.with_code(code)
+        failure = _first_failure(log, code)
     if log.agents:
-        failure = _of_nodes(failure, log, codes, stopped)
+        failure = _of_nodes(failure, log, stopped)
     before = _earlier(log)
     met = [each for each in before if not _meeting(each)]
     # A failed meeting is no failure of the program's, and so never a bug.
@@ -82,6 +82,7 @@ def find_failure(
     if met and last is None:
         again = NotMetAgain(of=failure.why, shares_store=log.shares_store)
         failure = replace(met[-1], also=(again,))
+    codes = [rank.code for rank in log.ranks]
     return replace(failure, attempts=ways, places=log.places), codes
 
 
@@ -94,10 +95,10 @@ def _of_program(
     nothing is known but their lines.
     """
     codes = [None if stopped else code for _ in log.ranks]
-    program = log.ranks[0]
+    program = log.with_code(code).ranks[0]
     if stopped and not program.raised:
         return _stopped(log.ranks, stopped, limit), codes
-    end = ends.find(program, code)
+    end = ends.find(program)
     if code == 0 or end is None:
         return None, codes
     failure = _failed_by_itself([program], 0, {0: end})
@@ -117,7 +118,7 @@ def _earlier(log: RunLog) -> list[Failure]:
     """Return why each attempt failed after which torchrun restarted the ranks."""
     failures = []
     for ranks, change in zip_longest(log.earlier, log.changes):
-        failure = _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
+        failure = _first_failure(TorchrunLog(ranks), 1)
         own = failure.rank is not None and not ranks[failure.rank].asked
         gone = change and failure.rank in change.ranks
         if change and (change.lost or change.come) and (not own or gone):
@@ -148,13 +149,11 @@ def find_notes(log: RunLog) -> list[Cause]:
     return notes
 
 
-def _of_nodes(
-    failure: Failure, log: RunLog, codes: list[int | None], stopped: str | None
-) -> Failure:
+def _of_nodes(failure: Failure, log: RunLog, stopped: str | None) -> Failure:
     """Return the failure of a node, if it comes before what the ranks show."""
     if stopped not in (None, "timeout"):
         return failure
-    by_rank = _ends(log.ranks, codes)
+    by_rank = _ends(log.ranks)
     own = [e.time for e in by_rank.values() if not e.is_victim]
     lost = nodes.gone(log.agents)
     if lost and not any(time < lost[1] for time in own):
@@ -180,9 +179,9 @@ def _node_failed(failure: Failure, trouble: Cause) -> Failure:
     return replace(of_node, stands=failure.stands)
 
 
-def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
+def _first_failure(log: RunLog, code: int) -> Failure:
     """Return the failure that came first: that of a rank, or of the command itself."""
-    by_rank = _ends(log.ranks, codes)
+    by_rank = _ends(log.ranks)
     if not by_rank or _launcher_was_first(log, code, by_rank):
         return _launch_failure(log.stderr, code)
     first = _first(by_rank)
@@ -211,9 +210,9 @@ def _launcher_was_first(log: RunLog, code: int, by_rank: dict[int, End]) -> bool
     return its_own and all(end.asked for end in by_rank.values())
 
 
-def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
+def _ends(logs: list[RankLog]) -> dict[int, End]:
     """Return by rank how it failed, of those that did."""
-    all_ends = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
+    all_ends = {rank: ends.find(log) for rank, log in enumerate(logs)}
     return {rank: end for rank, end in all_ends.items() if end}
 
 
@@ -287,7 +286,7 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     stood = stands.find_stands(logs)
     stop = Stopped(by=stopped, limit=limit)
     others: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    by_rank = _ends(logs, [log.code for log in logs])
+    by_rank = _ends(logs)
     if own := {rank: end for rank, end in by_rank.items() if not end.is_victim}:
         first = _first(own)
         failure = _failed_by_itself(logs, first, by_rank)

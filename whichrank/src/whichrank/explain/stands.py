@@ -17,7 +17,6 @@ from whichrank.record.stacks import (
     C10D,
     OURS,
     Frame,
-    from_lists,
     last_error,
     own,
     starts_up,
@@ -75,10 +74,10 @@ def _handling(stand: Stand, log: RankLog) -> Stand:
     """
     if not log.handles or not isinstance(stand, Waits | Elsewhere):
         return stand
-    error = log.handles["error"]
+    error = log.handles.error
     if listen(error).gave_up:
         return stand
-    raised = own(from_lists(log.handles["frames"]))
+    raised = own([*log.handles.frames])
     end = Raised(error=error, since=stand)
     return Left(stand.rank, raised or stand.frame, end)
 

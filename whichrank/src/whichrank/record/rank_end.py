@@ -64,6 +64,21 @@ class Exit:
     """When it was asked to end, if it was before it had ended."""
 
 
+@dataclass(frozen=True)
+class Handled:
+    """An exception that the main thread handles while it waits: by rank.py."""
+
+    error: str
+    """In one line."""
+    frames: Sequence[Frame] = ()
+    """As in `Error`."""
+
+
+def read_handled(kept: dict | None) -> Handled | None:
+    """Return what rank.py tells of the exception that is handled, if one is."""
+    return Handled(**_typed(kept)) if kept else None
+
+
 def read_error(path: Path) -> Error | None:
     """Return what a raised.json tells; None if there is none."""
     return Error(**_typed(kept)) if (kept := read_json(path)) else None

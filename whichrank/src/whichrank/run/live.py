@@ -192,15 +192,8 @@ class LiveRun:
         self.latest.tail.close()
         log = self.place.log.read(self.folder)
         if self.standing:
-            log.agents[:] = self.standing.agents
-            for rank, before in enumerate(self.standing.ranks):
-                log.ranks[rank] = log.ranks[rank].as_it_stood(before)
-        for its_log in log.ranks:
-            end = its_log.exit
-            if self.ended and end and end.time >= self.ended:  # by the guard
-                asked = min(end.asked or self.ended, self.ended)
-                its_log.exit = replace(end, asked=asked)
-        return log
+            log = log.as_it_stood(self.standing)
+        return log.ended_at(self.ended) if self.ended else log
 
 
 def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:
