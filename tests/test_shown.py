@@ -11,7 +11,7 @@ from ddp_lab.kit.cell.display import bundle
 from whichrank.record import stacks, stderr
 from whichrank.record.files import clean, read, read_json
 from whichrank.record.logs import TorchrunLog
-from whichrank.record.rank_end import Error, LastWord
+from whichrank.record.rank_end import LastWord, Uncaught
 from whichrank.record.rank_files import RankFiles
 from whichrank.record.rank_log import RankLog
 from whichrank.run.result import Run
@@ -208,6 +208,6 @@ def test_ten_thousand_exceptions_that_led_to_one_another_are_one():
 def test_a_long_traceback_that_was_not_the_end_is_cut():
     end = TRACEBACK.format("its end")
     words = TRACEBACK.format("x" * 100_000) + end
-    log = RankLog.of_output(RankFiles(stderr=words, raised=Error("E", end)))
+    log = RankLog.of_output(RankFiles(stderr=words, raised=Uncaught("E", end)))
     assert sum(map(len, log.warnings)) < 2 * stderr.LONGEST
     assert "its end" not in str(log.warnings) and "its end" in log.traceback

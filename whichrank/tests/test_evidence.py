@@ -35,7 +35,7 @@ from whichrank.explain.symptoms import Symptom
 from whichrank.record import calls, stacks
 from whichrank.record.files import clip, shorten
 from whichrank.record.logs import ProgramLog, RankLog, TorchrunLog, read
-from whichrank.record.rank_end import Error, Exit, LastWord
+from whichrank.record.rank_end import Exit, LastWord, Uncaught
 from whichrank.record.rank_files import RankFiles
 from whichrank.record.stacks import Frame, own
 from whichrank.run.rank import _raised
@@ -247,7 +247,7 @@ def test_where_a_rank_was_seen_tells_more_than_a_traceback_that_it_has_printed()
     files = RankFiles(exit=Exit(1, 5.0), stderr=printed, seen=seen)
     assert RankLog.of(files).stack == seen
     assert RankLog.of(replace(files, seen=[])).stack[0].line == 7
-    raised = Error("ValueError: no", printed, [Frame("a.py", 8, "f")])
+    raised = Uncaught("ValueError: no", printed, [Frame("a.py", 8, "f")])
     assert RankLog.of(replace(files, raised=raised)).stack[0].line == 8
 
 
@@ -414,7 +414,7 @@ def test_a_rank_that_was_asked_to_end_is_not():
 
 
 def test_a_rank_that_has_raised_and_does_not_end_is_named():
-    raised = Error("ValueError: no", time=1.0)
+    raised = Uncaught("ValueError: no", time=1.0)
     stack = [Frame("a.py", 5, "main")]
     found = diagnose(waiting(0, "barrier"), RankLog(raised=raised, stack=stack))
     assert (found.rank, found.frame.line) == (1, 5)
@@ -486,7 +486,7 @@ def test_a_victim_may_hide_what_led_to_its_error():
         raised = _raised(error)
     assert raised["error"] == "ValueError: could not sync"
     assert "Connection" not in raised["traceback"], "what is shown keeps to `from None`"
-    assert RankLog(code=1, raised=Error(**raised)).heard.gave_up
+    assert RankLog(code=1, raised=Uncaught(**raised)).heard.gave_up
 
 
 def test_who_destroys_its_group_waits_for_nobody():

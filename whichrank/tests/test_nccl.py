@@ -12,7 +12,7 @@ import pytest
 
 from whichrank.explain import hang
 from whichrank.explain.stands import find_stands
-from whichrank.explain.symptoms import find
+from whichrank.explain.symptoms import in_words
 from whichrank.record.calls import from_flight
 from whichrank.record.heard import listen
 from whichrank.record.rank_end import Handled
@@ -152,4 +152,4 @@ WATCHDOGS = (
 def test_a_watchdog_only_says_that_somebody_else_is_missing():
     for said in WATCHDOGS:
         assert listen(said).gave_up
-        assert str(find(said)) == "absent"
+        assert str(in_words(said)) == "absent"

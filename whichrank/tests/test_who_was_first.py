@@ -28,7 +28,7 @@ from whichrank.record import stacks
 from whichrank.record.calls import Call
 from whichrank.record.heard import Blames
 from whichrank.record.logs import RunLog, TorchrunLog
-from whichrank.record.rank_end import Error, Exit, LastWord
+from whichrank.record.rank_end import Exit, LastWord, Uncaught
 from whichrank.record.rank_files import RankFiles
 from whichrank.record.rank_log import RankLog
 from whichrank.record.stacks import Frame
@@ -46,7 +46,7 @@ def raised(time: float, error: str = "ValueError: no", asked=False, **more) -> R
     """Return the log of a rank that raised."""
     words = {"traceback": TRACEBACK.format(line=3, error=error), "error": error}
     words |= {"time": time, "frames": [Frame("a.py", 3, "work")]} | more
-    error = Error(**words)
+    error = Uncaught(**words)
     exit = Exit(1, time + 0.01, asked or None)
     return RankLog.of(RankFiles(raised=error, exit=exit, stderr=error.traceback))
 
@@ -105,7 +105,7 @@ def test_who_failed_first_by_itself_is_named(logs, first):
     failure = explain(*logs)
     assert failure.rank == first, failure.report()
     other = logs[1 - first]
-    told = ends.find(other)
+    told = ends.of_rank(other)
     if told is None or told.is_victim:
         assert failure.by_rank == {} or told.blames is not Blames.GONE
     else:
@@ -114,7 +114,7 @@ def test_who_failed_first_by_itself_is_named(logs, first):
 
 def test_without_times_who_died_without_a_word_comes_first():
     logs = [RankLog(code=-6), RankLog(traceback=TRACEBACK, code=1), RankLog(code=3)]
-    order = [ends.find(log).order() for log in logs]
+    order = [ends.of_rank(log).order() for log in logs]
     assert order[2] < order[1] < order[0]
 
 
@@ -329,7 +329,7 @@ def test_a_traceback_for_which_there_was_no_room_is_shown_from_stderr():
     log = RankLog.of(RankFiles(raised=error, stderr=said), 1)
     assert log.warnings[0] == "a line" and log.warnings[-1] == "ValueError: no"
     assert log.traceback == "ValueError: no"
-    assert ends.find(log).cause.error == "ValueError: no"
+    assert ends.of_rank(log).cause.error == "ValueError: no"
 
 
 def test_who_left_by_sys_exit_has_a_line():

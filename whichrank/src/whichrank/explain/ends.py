@@ -20,7 +20,7 @@ HEADSTART = 0.1  # seconds by which the end of a rank may be seen late
 
 
 @dataclass(frozen=True)
-class End:
+class Verdict:
     """How one rank failed."""
 
     cause: Ended
@@ -61,7 +61,7 @@ class End:
         return 0, self.time - (0 if known else HEADSTART)
 
 
-def find(log: RankLog) -> End | None:
+def of_rank(log: RankLog) -> Verdict | None:
     """Return how the rank failed; None if nothing says that it did."""
     if log.finished:
         return None
@@ -80,7 +80,7 @@ def find(log: RankLog) -> End | None:
     else:
         return None
     own_time = bool(log.end and log.end.time)
-    return End(cause, log.heard, log.traceback, log.time, asked, own_time)
+    return Verdict(cause, log.heard, log.traceback, log.time, asked, own_time)
 
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:

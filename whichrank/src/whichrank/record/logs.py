@@ -21,7 +21,7 @@ from whichrank.record.lives import (
     lives,
     node_folders,
 )
-from whichrank.record.rank_end import read_error, read_last_word
+from whichrank.record.rank_end import read_last_word, read_uncaught
 from whichrank.record.rank_files import RankFiles
 from whichrank.record.rank_log import RankLog
 from whichrank.record.torch_words import EXIT_CODE
@@ -110,7 +110,7 @@ class ProgramLog(RunLog):
     @classmethod
     def read(cls, folder: Path) -> "ProgramLog":
         stdout, stderr = (read(folder / name) for name in ("out", "err"))
-        raised = read_error(folder / names.RAISED)
+        raised = read_uncaught(folder / names.RAISED)
         end = read_last_word(folder / names.END)
         files = RankFiles(stdout=stdout, stderr=stderr, raised=raised, end=end)
         return cls(of_program(files), stderr)

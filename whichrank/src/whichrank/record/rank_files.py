@@ -11,14 +11,14 @@ from whichrank.record import names, stacks
 from whichrank.record.calls import Call, from_flight
 from whichrank.record.files import read, read_json
 from whichrank.record.rank_end import (
-    Error,
     Exit,
     Handled,
     LastWord,
-    read_error,
+    Uncaught,
     read_exit,
     read_handled,
     read_last_word,
+    read_uncaught,
 )
 from whichrank.record.stacks import Frame
 
@@ -27,7 +27,7 @@ from whichrank.record.stacks import Frame
 class Evidence:
     """What is known of a rank as its files have it."""
 
-    raised: Error | None = None
+    raised: Uncaught | None = None
     exit: Exit | None = None
     calls: list[Call] = field(default_factory=list)
     groups: Mapping[str, list[int]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class RankFiles(Evidence):
         return cls(
             stdout=read(folder / names.STDOUT),
             stderr=read(folder / names.STDERR),
-            raised=read_error(folder / names.RAISED),
+            raised=read_uncaught(folder / names.RAISED),
             end=read_last_word(folder / names.END),
             left=read_last_word(folder / names.LEFT),
             exit=read_exit(folder / names.EXIT),

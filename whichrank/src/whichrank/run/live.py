@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whichrank.explain.find import find_failure, find_notes
-from whichrank.explain.symptoms import find
+from whichrank.explain.symptoms import in_words
 from whichrank.record import names
 from whichrank.record.lives import events as read_events
 from whichrank.record.lives import lives as read_lives
@@ -72,7 +72,7 @@ class LiveRun:
         except BrokenPipeError:  # the reader of what `watch` prints has gone, as `head`
             raise
         except OSError as error:  # too many open files, say
-            symptom = find(str(error))
+            symptom = in_words(str(error))
             means = f"\n  that is: {symptom.means}" if symptom else ""
             raise refused(f"{error}{means}") from error
         finally:
