@@ -1,6 +1,6 @@
 # What authors and instructors do besides; the Makefile reads it where it is there.
 
-.PHONY: course outputs figs check test test-all lock lint
+.PHONY: course outputs figs check test test-all evidence lock lint
 .PHONY: classroom release handout grade feedback gradescope grades
 .PHONY: test-classroom book open-book epub
 
@@ -65,6 +65,9 @@ test-all: lint .venv/book-ready .venv/browser-ready ## all there is: each number
 	$(BIN)/python -m pytest -m alone tests
 	$(HOUSE) test-all
 	$(MAKE) lab
+
+evidence: .venv/dev-ready ## for maintainers: record what tests explain anew from live runs
+	$(HOUSE) evidence
 
 # The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
 # course that is kept elsewhere, as in COURSE=~/my-course.

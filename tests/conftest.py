@@ -25,6 +25,9 @@ from whichrank import environment
 from whichrank.run import ports
 
 pytest_plugins = ["support"]
+# What tests start finds the modules that both houses share.
+SHARED = [str(ROOT / "whichrank" / "tests"), os.environ.get("PYTHONPATH")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, SHARED))
 launch.WARM = WARM  # one is enough for all
 
 KIT = ROOT / "ddp_lab" / "kit"
@@ -152,7 +155,8 @@ def install(folder: Path) -> Path:
     """Leave `folder` as `make setup` does; most packages are those of these tests."""
     home, here = folder / ".venv", Path(sys.prefix)
     venv.create(home, symlinks=True)
-    paths = f"{sysconfig.get_path('purelib')}\n{folder}\n"
+    ours = f"{folder}\n{folder}/whichrank/src"
+    paths = f"{sysconfig.get_path('purelib')}\n{ours}\n"
     (next(home.glob("lib/python*/site-packages")) / "tests.pth").write_text(paths)
     for path in here.glob("bin/*"):
         copy = home / "bin" / path.name

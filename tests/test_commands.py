@@ -37,7 +37,7 @@ def test_make_data_without_a_network_and_make_clean(clone):
     done = make(clone, "data", https_proxy=NOWHERE)
     assert done.returncode == 0, done.stdout
     assert "cannot be reached" in done.stdout and "stand-in shapes: 10,0" in done.stdout
-    (clone / "build" / "lab").mkdir(parents=True)
+    (clone / "build" / "lab").mkdir(parents=True, exist_ok=True)
     done = make(clone, "clean")
     assert done.returncode == 0, done.stdout
     left = {path.name for path in clone.iterdir()}

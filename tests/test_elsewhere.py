@@ -54,6 +54,7 @@ def kernel(tmp_path, monkeypatch):
     (spec / "kernel.json").write_text(json.dumps(words))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # what is missing fails, and is not fetched
+    monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return "elsewhere"
 

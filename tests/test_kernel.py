@@ -158,7 +158,7 @@ def running(tmp_path_factory, programs):
     names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")
     env = os.environ | dict.fromkeys(names, str(home))
     env[forked.HOLDS_TORCH] = WARM.python(environment()) or pytest.skip("all is cold")
-    lab = Lab(env | {"PYTHONPATH": str(ROOT), "DDP_LAB_TEST": MARK})
+    lab = Lab(env | {"DDP_LAB_TEST": MARK})
     try:
         lab.start()
         assert lab.works(programs(GOOD))
@@ -310,8 +310,9 @@ def held(lab, tmp_path):
     late.write_text(LATE.format(go=str(go), server=forked.__file__))
     setup = f"""
 from pathlib import Path
+from ddp_lab.kit.launch import WARM
 from whichrank.run import warm
-warm.WARM.stop()
+WARM.stop()
 real, warm.FORK_SERVER = warm.FORK_SERVER, Path({str(late)!r})
 """
     assert not lab.cell(setup).end().error

@@ -24,7 +24,7 @@ from whichrank.explain.find import find_failure
 from whichrank.explain.states import Elsewhere, Left, Waits
 from whichrank.record.calls import Call, with_failed
 from whichrank.record.stacks import Frame
-from whichrank.run.rank import as_call
+from whichrank.run.inside.recorder import as_call
 
 FRAME = Frame("a<b.py", 7, "main")
 
@@ -493,6 +493,7 @@ def test_every_picture_of_the_lessons_can_be_read(notebook, server):  # noqa: F8
 def test_everything_that_the_kit_shows_can_be_read(theme, notebook, server):  # noqa: F811
     themes = server.home / "settings/@jupyterlab/apputils-extension"
     choice = json.dumps({"theme": f"JupyterLab {theme}"})
+    themes.mkdir(parents=True, exist_ok=True)
     (themes / "themes.jupyterlab-settings").write_text(choice)
     document = json.loads(notebook.read_text())
     cell, shown = document["cells"][0], kit_shows()

@@ -221,7 +221,7 @@ def test_what_has_ended_a_run(said, code, ends, lost, tmp_path, monkeypatch):
     for node, (exit_code, done) in ends.items():
         home = tmp_path / f"node_{node}"
         home.mkdir()
-        step.names.write(home / "exit.json", {"code": exit_code, "done": done})
+        step.names.write(home / "exit.json", {"code": exit_code, "why": done})
     run = step.SlurmStep(Command())
     run._folder = tmp_path
     assert run.ended_by(code) == lost

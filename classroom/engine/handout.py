@@ -26,6 +26,8 @@ FILES = """
     figs/steps/*.html ddp_lab/__init__.py ddp_lab/data.py ddp_lab/gpt.py
     ddp_lab/gpt.txt
     ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch
+    whichrank/README.md whichrank/pyproject.toml whichrank/src/**/*.py
+    whichrank/src/whichrank/py.typed
     ddp_lab/*/frames/*.py ddp_lab/profiling/verdict.py bench/programs/*.py recorded/*/*
 """
 ANSWERS = "answers/*/*.py"

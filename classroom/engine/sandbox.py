@@ -27,14 +27,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import whichrank
 from classroom.engine import fence, groups, remedy, runner
 from classroom.engine.assignment import Assignment
 from classroom.engine.rig import Rig, SandboxError
 from ddp_lab import ROOT
+from whichrank import channels
 
 GB = 1_000_000_000
 SCRATCH = "/run"  # as zygote.py knows it
 RECORDER = f"{SCRATCH}/recorder"  # inside
+WHICHRANK = str(Path(whichrank.__file__).parent)
 PYTHON, ZYGOTE = sys.executable, Path(__file__).with_name("zygote.py")
 WITHIN = 60.0  # seconds, for what takes no time where a machine is not busy
 INHERITED = "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH"
@@ -112,7 +115,7 @@ class Zygote:
         self._control, its_end = socket.socketpair()
         with tempfile.TemporaryFile() as said, its_end:
             self._process = subprocess.Popen(
-                [PYTHON, str(ZYGOTE), "--no-job"],  # for `ddp-lab why`
+                [PYTHON, str(ZYGOTE), channels.NO_JOB],
                 stdin=its_end.fileno(),
                 stdout=said,
                 stderr=said,
@@ -258,7 +261,7 @@ def _bwrap(limits: Limits, recorder: str, etc: Path) -> list[str]:
     for name in ETC:
         words += ["--ro-bind", str(etc / name), f"/etc/{name}"]
     words += ["--bind", recorder, RECORDER]
-    for path in [*_python(), str(ROOT / "ddp_lab")]:
+    for path in [*_python(), str(ROOT / "ddp_lab"), WHICHRANK]:
         words += ["--ro-bind", path, path]
     return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 

@@ -40,7 +40,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from classroom.engine import fence, runner
-from whichrank import fork_server, rank, write_python
+from whichrank import fork_server, program, write_python
 
 SCRATCH = "/run"  # inside the sandbox, where the run's folder and logs are
 FOLDER, SERVER = Path(SCRATCH, "case"), Path(SCRATCH, "server")
@@ -202,7 +202,7 @@ class Server(fork_server.Server):
     """
 
     def __init__(self, ranks: int, files: list[int]):
-        super().__init__(SERVER / "socket", rank.run, self._leave)
+        super().__init__(SERVER / "socket", program.run, self._leave)
         self.left, self.files = 1 + ranks, files
         self.codes: dict[int, int] = {}
         """By rank its exit code, negative for a signal."""

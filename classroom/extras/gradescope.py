@@ -26,6 +26,7 @@ from pathlib import Path
 
 import nbformat
 
+import whichrank
 from classroom.engine import assignment as assignments
 from classroom.engine import judge, runner, sandbox
 from classroom.engine.assignment import LAB, Assignment, home, load, notebook
@@ -75,6 +76,9 @@ def build(name: str, path: Path) -> None:
                     archive.write(file, str(place))
         for file in sorted((ROOT / "ddp_lab").rglob("*.py")):
             archive.write(file, f"lab/{file.relative_to(ROOT)}")
+        launcher = Path(whichrank.__file__).parent
+        for file in sorted(launcher.rglob("*.py")):
+            archive.write(file, f"lab/{file.relative_to(launcher.parent)}")
         cells = nbformat.read(notebook("source", name), as_version=4)
         cells.cells = [
             c for c in cells.cells if c.metadata.get("nbgrader", {}).get("grade")

@@ -14,6 +14,7 @@ python3 -m venv "$lab/venv"
 
 # Where bubblewrap may not work, which is so in most containers, programs run as the
 # user `student`: what that user needs is here, and the hidden cases are not.
-cp -r "$source/lab/ddp_lab" "$source/lab/classroom/engine/runner.py" "$lab"
+cp -r "$source/lab/ddp_lab" "$source/lab/whichrank" \
+    "$source/lab/classroom/engine/runner.py" "$lab"
 chmod -R go+rX "$lab"
 chmod 700 "$source"

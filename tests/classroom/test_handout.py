@@ -34,7 +34,7 @@ for answers in ("--answers", ""):  # students unpack the last one
         archive.extractall({home!r} + answers)
 """
 SENT = [".py", ".ipynb", ".svg", ".md", ".sbatch", ".json", ".toml", ".txt"]
-SENT += [".cff", ".html", ""]  # the steppers; LICENSE, Makefile, .gitignore
+SENT += [".cff", ".html", ".typed", ""]  # the steppers; LICENSE, Makefile, .gitignore
 # What lies at the root.
 GIVEN = """
     .gitignore CITATION.cff LICENSE Makefile README.md TROUBLESHOOTING.md pyproject.toml

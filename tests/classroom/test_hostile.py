@@ -324,7 +324,8 @@ def test_nothing_of_the_course_is_in_sight(tmp_path):
     hidden = [secret, ROOT / "tests", ROOT / "README.md"]
     hidden += [ROOT / "classroom" / name for name in ours]
     assert all(path.exists() for path in hidden)
-    known = str(ROOT / "ddp_lab"), sys.prefix
+    launcher = str(ROOT / "whichrank" / "src")
+    known = str(ROOT / "ddp_lab"), launcher, sys.prefix
     look = f"""
     import socket, sys, tempfile
     for path in {[str(path) for path in hidden]}:

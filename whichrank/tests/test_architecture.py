@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ KNOWS = {
 }
 MODULES = modules(SOURCE, SOURCE.parent)
 FILE = re.compile(r"[\w*{}]+\.(json|jsonl|log)")
-ALONE = ("rank.py", "proxy.py", "guard.py", "fork_server.py")
+ALONE = ("proxy.py", "guard.py")
 
 
 def test_each_room_knows_only_what_it_may():
@@ -61,6 +62,18 @@ def said(path: Path) -> set[str]:
     return {text for text in texts if isinstance(text, str)} - docs
 
 
+def test_what_runs_inside_a_rank_is_little():
+    """Each program inherits it, or waits for it."""
+    shared = {"whichrank.record.names", "whichrank.run.channels"}
+    inside = {name for name in MODULES if name.startswith("whichrank.run.inside")}
+    rooms = {"whichrank.record", "whichrank.run"}
+    for module in (*inside, *shared, "whichrank.run.rank"):
+        for name in imported(MODULES[module]):
+            library = name.partition(".")[0] in sys.stdlib_module_names
+            known = library or name.startswith("whichrank.") and name not in MODULES
+            assert known or name in inside | shared | rooms, f"{module}: {name}"
+
+
 @pytest.mark.parametrize("script", ALONE)
 def test_what_scripts_repeat_that_run_alone_is_what_the_others_say(script):
     """They cannot import the names of files and channels."""
@@ -80,7 +93,7 @@ def test_files_of_a_run_are_called_by_their_names(where):
     }
     bare = [
         f"{path.name}: {text}"
-        for path in (SOURCE / where).glob("*.py")
+        for path in (SOURCE / where).rglob("*.py")
         if path.name not in ALONE
         for text in said(path) & known
     ]

@@ -6,7 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from whichrank.record import names
-from whichrank.run import probe, rank
+from whichrank.run import probe
+from whichrank.run.inside import recorder
 
 
 def test_who_asks_leaves_what_a_rank_told_at_its_end(tmp_path):
@@ -31,7 +32,7 @@ def test_a_rank_may_end_while_it_answers(monkeypatch):
 
     def read():
         while time.monotonic() < until:
-            rank.flight()
+            recorder.flight()
 
     with ThreadPoolExecutor() as pool:
         for reader in [pool.submit(read) for _ in range(2)]:

@@ -38,7 +38,7 @@ from whichrank.record.logs import ProgramLog, RankLog, TorchrunLog, read
 from whichrank.record.rank_end import Exit, LastWord, Uncaught
 from whichrank.record.rank_files import RankFiles
 from whichrank.record.stacks import Frame, own
-from whichrank.run.rank import _raised
+from whichrank.run.inside import errors, program
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -432,8 +432,8 @@ def test_several_that_cannot_come_are_told_each():
 
 def after_main(line: int, thread: str = "feeder") -> RankLog:
     """Return the log of a rank whose main program has ended, and a thread has not."""
-    rank_py = "/lab/whichrank/run/rank.py"
-    stack = [Frame("<threading>", 1, "_shutdown"), Frame(rank_py, 2, "_finish")]
+    ours = Frame(program.__file__, 2, program._finish.__name__)
+    stack = [Frame("<threading>", 1, "_shutdown"), ours]
     return RankLog(stack=stack, threads={thread: [Frame("a.py", line, "f")]})
 
 
@@ -471,7 +471,7 @@ def test_a_group_is_told_by_the_first_exception_in_it():
     try:
         raise ValueError("a")
     except ValueError as inside:
-        raised = _raised(group("two files", [inside, KeyError("b")]))
+        raised = errors.raised(group("two files", [inside, KeyError("b")]))
     assert raised["error"].endswith("two files (2 sub-exceptions), from ValueError: a")
     assert [frame[0] for frame in raised["frames"]] == [__file__]
 
@@ -483,7 +483,7 @@ def test_a_victim_may_hide_what_led_to_its_error():
         except RuntimeError:
             raise ValueError("could not sync") from None
     except ValueError as error:
-        raised = _raised(error)
+        raised = errors.raised(error)
     assert raised["error"] == "ValueError: could not sync"
     assert "Connection" not in raised["traceback"], "what is shown keeps to `from None`"
     assert RankLog(code=1, raised=Uncaught(**raised)).heard.gave_up

@@ -164,7 +164,7 @@ def test_what_is_not_there_is_not_judged(tmp_path, monkeypatch, lost):
 def test_what_a_rank_answers_to_the_launcher_is_no_file_of_the_script(tmp_path):
     seen = witness.Witness(tmp_path / "seen", 20)
     source = "def write(seen, path):\n    seen.audit('open', (path, 'w', 0))\n"
-    for file in (SOURCE / "run" / "rank.py", tmp_path / "train.py"):
+    for file in (SOURCE / "run" / "inside" / "answers.py", tmp_path / "train.py"):
         exec(compile(source, str(file), "exec"), names := {})
         words = seen, str(file.with_name("written"))
         thread = threading.Thread(target=names["write"], args=words)

@@ -19,7 +19,7 @@ from unittest import mock
 import pytest
 from forked import let_servers_be_forks, let_torchrun_be_a_fork
 from launched import python, torchrun
-from support import FULL, HOUSE, wait_until
+from support import FULL, HOUSE, SOURCE, wait_until
 
 import whichrank
 from whichrank import Limits, RunFailed, Warm
@@ -27,7 +27,7 @@ from whichrank.run import tricks
 from whichrank.run.channels import LENT
 from whichrank.run.command import OWN_STORE
 from whichrank.run.here import Here, environment
-from whichrank.run.rank import _leave_word
+from whichrank.run.inside.program import _leave_word
 
 pytestmark = pytest.mark.processes
 
@@ -437,20 +437,20 @@ def test_a_rank_without_a_free_descriptor_leaves_word(program, then):
 SLOW_THREAD = """
 import resource, sys, threading, time
 from pathlib import Path
-from whichrank.run import rank
+from whichrank.run.inside import answers, program
 
 begin, threads = threading.Thread.start, []
 threading.Thread.start = lambda thread: threads.append(thread)  # as on a busy machine
-rank._open_up(Path(sys.argv[1]))
-make_room = rank._make_room
-rank._make_room = lambda: (make_room(), begin(threads[0]), time.sleep(0.2))
+answers.open_up(Path(sys.argv[1]))
+make_room = program._make_room
+program._make_room = lambda: (make_room(), begin(threads[0]), time.sleep(0.2))
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 held = []
 try:
     while True:
         held.append(open(__file__))
 except OSError as error:
-    rank._leave_word(Path(sys.argv[1]), error)
+    program._leave_word(Path(sys.argv[1]), error)
 """
 
 
@@ -554,17 +554,20 @@ def test_a_warm_start_is_like_a_cold_one(program, monkeypatch):
 
 
 NEIGHBOURS = """
-import rank, fork_server, sys
-print(rank.__file__, fork_server.__file__, __name__, sys.argv[1:])
+import errors, fork_server, names, rank, sys
+found = [each.__file__ for each in (errors, fork_server, names, rank)]
+print(*found, __name__, sys.argv[1:])
 """
 
 
-def test_a_program_may_have_modules_that_are_named_as_the_kits(program, tmp_path):
-    for name in ("rank", "fork_server"):
-        (tmp_path / f"{name}.py").touch()
-    run = torchrun(f"--nproc-per-node 2 {program(NEIGHBOURS, head='')} a")
-    files = f"{tmp_path / 'rank.py'} {tmp_path / 'fork_server.py'}"
-    assert run.lines == [[f"{files} __main__ ['a']"]] * 2
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_program_may_have_modules_that_are_named_as_ours(program, tmp_path, cold):
+    files = [tmp_path / f"{n}.py" for n in ("errors", "fork_server", "names", "rank")]
+    for file in files:
+        file.touch()
+    path = program(NEIGHBOURS, head="")  # called program.py
+    run = python(f"{path} a", cold=cold)
+    assert run.lines == [[f"{' '.join(map(str, files))} __main__ ['a']"]]
 
 
 INHERITED = """
@@ -576,13 +579,51 @@ print(json.dumps({"kit": kit, "unknown": unknown}))
 """
 
 
+INSIDE = [
+    "whichrank",
+    "whichrank.record",
+    "whichrank.record.names",
+    "whichrank.run",
+    "whichrank.run.channels",
+    "whichrank.run.inside",
+    "whichrank.run.inside.answers",
+    "whichrank.run.inside.errors",
+    "whichrank.run.inside.kernel",
+    "whichrank.run.inside.program",
+    "whichrank.run.inside.recorder",
+]
+OF_THE_FORK_SERVER = [
+    f"whichrank.run.{name}" for name in ("fork_server", "guard", "namespaces", "tricks")
+]
+
+
 def test_a_program_inherits_little_of_the_kit_and_no_frame_without_a_module(program):
     run = python(program(INHERITED, head=""))
-    run_room = ["whichrank", "whichrank.run"]
-    names = ("fork_server", "guard", "namespaces", "rank", "tricks")
-    own = [f"whichrank.run.{name}" for name in names]
-    assert run["kit"] == [run_room + own]
+    assert run["kit"] == [sorted(INSIDE + OF_THE_FORK_SERVER)]
     assert run["unknown"] == [[]], "torchrun asks inspect often, which searches long"
+
+
+PLAIN = """
+import json, sys
+import whichrank
+found = sorted(sys.modules), sys.path, sys.argv, vars(whichrank).get("mine")
+print(json.dumps([*found, sorted(globals()), type(__builtins__).__name__]))
+"""
+
+
+def test_a_cold_start_leaves_the_program_its_own_modules_and_path(program, tmp_path):
+    """Be that a whichrank: the rank's Python may have another one than the launcher."""
+    (tmp_path / "whichrank.py").write_text("mine = True")
+    command = [program(PLAIN, head=""), "a"]
+    rank = str(SOURCE / "run" / "rank.py")
+    ours, plain = (
+        json.loads(subprocess.check_output([sys.executable, "-u", *how, *command]))
+        for how in ([rank], [])
+    )
+    assert {*plain[0]} <= {*ours[0]}
+    assert not [name for name in ours[0] if name.startswith("whichrank.")]
+    assert ours[1:4] == plain[1:4] and plain[3] is True
+    assert {*ours[4]} <= {*plain[4]} and ours[5] == plain[5]
 
 
 AT_EXIT = """

@@ -18,8 +18,8 @@ from whichrank.record.heard import listen
 from whichrank.record.rank_end import Handled
 from whichrank.record.rank_log import RankLog
 from whichrank.record.stacks import Frame
-from whichrank.run import rank
-from whichrank.run.rank import as_calls
+from whichrank.run.inside import program
+from whichrank.run.inside.recorder import as_calls, flight
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 PROGRAM = "train.py"
@@ -121,6 +121,12 @@ def test_what_nccl2_has_retired_is_done():
     assert [call.done for call in log(calls).calls] == [True, False]
 
 
+def test_frames_of_ours_are_none_of_the_program_s():
+    ours = {"filename": program.__file__, "line": 1, "name": "_run_main"}
+    (call,) = as_calls([FIRST | {"frames": [*FIRST["frames"], ours]}])
+    assert call["frames"] == [[PROGRAM, REDUCES, "train_step"]]
+
+
 @pytest.mark.parametrize("by_backend", [True, False])
 def test_each_recorder_is_asked(by_backend, monkeypatch):
     """From 2.15 on each backend has one of its own; before, one argument too many."""
@@ -137,7 +143,7 @@ def test_each_recorder_is_asked(by_backend, monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
     monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", module)
-    seen = [call["backend"] for call in rank.flight()["calls"]]
+    seen = [call["backend"] for call in flight()["calls"]]
     assert seen == ["gloo", "nccl"] + ["nccl2", "nccl-lazy"] * by_backend
 
 

@@ -347,12 +347,12 @@ def test_who_may_be_no_member_of_a_group_is_not_blamed():
 
 @pytest.mark.parametrize("lab", [str(HOUSE), "/home/me/another/clone"])
 def test_what_comes_after_the_main_program_is_at_no_line_of_the_lab(lab):
-    rank_py = f"{lab}/whichrank/run/rank.py"
+    program_py = f"{lab}/whichrank/run/inside/program.py"
     ends = [
         Frame("/usr/lib/python3.12/threading.py", 9, "_shutdown"),
-        Frame(rank_py, 96, "_finish"),
+        Frame(program_py, 96, "_finish"),
     ]
-    late = [("Thread-1", stack(9)), ("", [Frame(rank_py, 7, "_answer")])]
+    late = [("Thread-1", stack(9)), ("", [Frame(program_py, 7, "_answer")])]
     for threads, name, line in ((late, "thread Thread-1", 9), ([], "", None)):
         rank = Seen(RankLog(stack=ends, threads=dict(threads)))
         failure = judge({0: WAITS, 1: rank}, 2, 8)

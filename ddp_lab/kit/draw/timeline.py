@@ -127,7 +127,7 @@ def lives(run: Any) -> Svg:
     """
     first = min((life.start for life in run.lives), default=0.0)
     times = [life.end or run.seconds for life in run.lives]
-    last = max([*times, *(at for at, _ in run.events), first + 0.1])
+    last = max([*times, *(event.time for event in run.events), first + 0.1])
     rows, bottom = _rows(run)
     svg = Svg("Who was alive when", _spoken_lives(run, first), PAGE, bottom + AXIS)
     scale = Scale(svg, MARGIN + NAMES, first, last)
@@ -139,8 +139,8 @@ def lives(run: Any) -> Svg:
     for (_, local), y in rows.items():
         x = scale.left - 8
         svg.text(x, y + ROW / 2, f"local {local}", 12, anchor="end", fill=GREY)
-    for number, (at, what) in enumerate(run.events):
-        _event(scale, at, what, MARGIN + LINE * number, bottom)
+    for number, event in enumerate(run.events):
+        _event(scale, event.time, str(event), MARGIN + LINE * number, bottom)
     for life in run.lives:
         end = last if life.end is None else life.end
         _bar(scale, life, end, rows[life.node, life.local_rank] + (ROW - BAR) / 2)
@@ -192,5 +192,5 @@ def _spoken_lives(run: Any, first: float) -> str:
         + (f" to {life.end - first:.1f} s, {life.how}" if life.end else "")
         for life in run.lives
     ]
-    words += [f"after {at - first:.1f} s: {what}" for at, what in run.events]
+    words += [f"after {each.time - first:.1f} s: {each}" for each in run.events]
     return "; ".join(words) + "."

@@ -12,6 +12,9 @@ first.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from whichrank import Event, Planned
 
 SAYS = re.compile(r"rank (?P<rank>\d+) says (?P<quote>[\"'])(?P<text>.+)(?P=quote)")
 LATER = re.compile(r"(?P<seconds>\d+(\.\d+)?) seconds? later")
@@ -25,14 +28,9 @@ WHAT = "`kill node 1`, `stop node 1`, `start node 1`, `cut node 1` or `mend node
 
 
 @dataclass(frozen=True)
-class Event:
-    """One thing that happens."""
+class Awaited(Planned):
+    """An event, and when it comes."""
 
-    text: str
-    """The words for it, without the time: `kill node 1`."""
-    verb: str
-    """"kill", "stop", "start", "cut" or "mend"."""
-    node: int
     seconds: float = 0.0
     """How long after the event before, or after `says`."""
     speaker: int | None = None
@@ -40,7 +38,7 @@ class Event:
     says: str = ""
 
 
-def parse(sentence: str) -> Event:
+def parse(sentence: str) -> Awaited:
     """Return what a sentence means; ValueError says what would be right."""
     when, colon, what = sentence.rpartition(":")
     when, what = when.strip(), what.strip()
@@ -52,17 +50,17 @@ def parse(sentence: str) -> Event:
     happens = WHAT_HAPPENS.fullmatch(what)
     if not happens:
         raise ValueError(f"what is {what!r}? An event ends with {WHAT}")
-    return Event(
-        text=what,
-        verb=happens["verb"],
-        node=int(happens["node"]),
+    verb: Any = happens["verb"]
+    return Awaited(
+        sentence,
+        Event(verb, int(happens["node"])),
         seconds=float(later["seconds"]) if later else 0.0,
         speaker=int(says["rank"]) if says else None,
         says=says["text"] if says else "",
     )
 
 
-def parse_all(sentences: Sequence[str], nodes: int) -> list[Event]:
+def parse_all(sentences: Sequence[str], nodes: int) -> list[Awaited]:
     """Return what the sentences mean; ValueError says what is wrong.
 
     Args:
@@ -70,18 +68,23 @@ def parse_all(sentences: Sequence[str], nodes: int) -> list[Event]:
         nodes: how many there are.
     """
     events = [parse(sentence) for sentence in sentences]
-    for event in events:
-        if event.node >= nodes:
+    for each in events:
+        if (node := each.event.node) >= nodes:
             last = nodes - 1
-            raise ValueError(f"there is no node {event.node}: the last one is {last}")
+            raise ValueError(f"there is no node {node}: the last one is {last}")
     return events
 
 
-def absent(events: Sequence[Event]) -> set[int]:
+def read(found: dict[str, Any]) -> Awaited:
+    """Return an event that was stored as JSON by `dataclasses.asdict`."""
+    return Awaited(**found | {"event": Event(**found["event"])})
+
+
+def absent(events: Sequence[Awaited]) -> set[int]:
     """Return the nodes that are not there at first, because an event starts them."""
     first: dict[int, str] = {}
-    for event in events:
-        first.setdefault(event.node, event.verb)
+    for each in events:
+        first.setdefault(each.event.node, each.event.verb)
     return {node for node, verb in first.items() if verb == "start"}
 
 

@@ -4,23 +4,30 @@ A command that names no node and no address, such as `--nnodes 2 --nproc-per-nod
 program.py`, is meant for all its nodes. Here is what one types on each of them.
 """
 
+import json
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from whichrank import ENDPOINT, LOOPBACK, Command, Meets
+from ddp_lab.kit.played import events
+from ddp_lab.kit.played.events import Awaited
+from whichrank import ENDPOINT, LOOPBACK, Command, Meets, Plan, names
 
 MOST_NODES = 80  # that are played: their files come in one message (wiring.py)
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoomPlan(Plan):
     """What `room.py` has to do."""
 
-    typed: list[list[str]]
+    events: list[Awaited] = field(default_factory=list)  # type: ignore[assignment]
+    typed: list[list[str]] = field(default_factory=list)
     """What one types on each node, after `torchrun`."""
-    on_loopback: list[list[str]]
+    on_loopback: list[list[str]] = field(default_factory=list)
     """The same for nodes that share one address."""
-    least: int
+    python: list[str] = field(default_factory=list)
+    """What runs torchrun."""
+    least: int = 1
     """With how many nodes the job can go on."""
     fixed: bool = True
     """Whether every node is needed: then the end of one is the end of all."""
@@ -28,11 +35,16 @@ class Plan:
     """Where the rendezvous is, if no node hosts it."""
     env: dict[str, str] = field(default_factory=dict)
     """What all nodes have in their environment."""
-    meets: list[Meets] = field(default_factory=list)
-    """How each node is to find the others."""
-    events: list[str] = field(default_factory=list)
     rate: float = 0.0
     """Bits per second of each node's link; 0 leaves it as it is."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "RoomPlan":
+        """Return what was left in the folder of a run."""
+        found = json.loads((folder / names.PLAN).read_text())
+        found["events"] = [events.read(each) for each in found["events"]]
+        found["meets"] = [Meets(**each) for each in found["meets"]]
+        return cls(**found)
 
 
 def name(number: int) -> str:
@@ -40,18 +52,18 @@ def name(number: int) -> str:
     return f"node{number}"
 
 
-def make(command: Command, events: list[str], rate: float) -> Plan:
+def make(command: Command, awaited: list[Awaited], rate: float) -> RoomPlan:
     """Return what each node runs.
 
     Args:
         command: that of torchrun, meant for all nodes.
-        events: what happens, and when.
+        awaited: what happens, and when.
         rate: of each node's link, in bits per second; 0 for any.
     """
     least, most = command.nodes
     one = _c10d if command.is_elastic else _static
     both = [one(number, command) for number in range(most)]
-    return Plan(
+    return RoomPlan(
         typed=[typed.words for typed, _ in both],
         on_loopback=[on_loopback.words for _, on_loopback in both],
         least=least,
@@ -59,7 +71,7 @@ def make(command: Command, events: list[str], rate: float) -> Plan:
         elsewhere=command.elsewhere,
         env=command.own_store,
         meets=[typed.meets() for typed, _ in both],
-        events=events,
+        events=awaited,
         rate=rate,
     )
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import whichrank
@@ -33,14 +33,14 @@ class Playing:
             most = f"one machine plays up to {plan.MOST_NODES} nodes, not {count}"
             raise refused(most)
         try:
-            happens.parse_all(self.events, count)
+            awaited = happens.parse_all(self.events, count)
             bits = happens.rate(self.rate) if self.rate else 0.0
         except ValueError as error:
             raise refused(str(error)) from None
         if command.has(NO_PYTHON):
             why = "on several nodes the ranks are Python programs, without --no-python"
             raise refused(why)
-        return Played(plan.make(command, list(self.events), bits), starter)
+        return Played(plan.make(command, awaited, bits), starter)
 
 
 class Played(Here):
@@ -53,12 +53,12 @@ class Played(Here):
 
     started = "nodes"
 
-    def __init__(self, made: plan.Plan, starter: Starter):
+    def __init__(self, made: plan.RoomPlan, starter: Starter):
         super().__init__([], starter)
-        self.plan = asdict(made)
+        self.made = made
 
     def command(self, python: list[str]) -> list[str]:
         """Leave the plan; return the command that carries it out."""
-        whole = json.dumps(self.plan | {"python": python})
-        (self.folder / names.PLAN).write_text(whole)
+        whole = asdict(replace(self.made, python=python))
+        (self.folder / names.PLAN).write_text(json.dumps(whole))
         return [sys.executable, "-IS", str(ROOM), str(self.folder), str(WHICHRANK)]

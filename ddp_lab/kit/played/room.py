@@ -5,15 +5,7 @@
 The guard starts this file instead of torchrun. WHICHRANK is where that package lies;
 FOLDER/plan.json says what each node
 runs (plan.py); here each gets an agent, which is a real torchrun, and what the agent
-starts belongs to the node. In FOLDER we leave
-
-    played.json        how the nodes were played, and what one types on each of them
-    events.jsonl       what happened to them, and when: {"time", "what"} in each line
-    node_N/            the log folder of node N's agent; in it
-      out, err         what the agent itself says
-      exit.json        how the agent ended: {"code", "time", "done"}, the last of which
-                       says what we have done to end it; absent while it runs
-      lives/LIFE/      what torchrun keeps of one rank of one attempt; see proxy.py
+starts belongs to the node. What we leave in FOLDER, record/plan.py of whichrank says.
 
 A process of a node has, beside the run's mark, that of the node: the limit's other
 half, which a process keeps when it leaves its session or clears its environment.
@@ -22,7 +14,6 @@ We end with 0 if enough agents have. Where every node is needed, the failure of 
 the others, after they have had time to notice by themselves.
 """
 
-import json
 import os
 import resource
 import shlex
@@ -31,15 +22,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 if __name__ == "__main__":  # -IS has left out both
     sys.path[:0] = [str(Path(__file__).parents[3]), sys.argv[2]]
 
 from ddp_lab.kit.played import events  # noqa: E402
 from ddp_lab.kit.played.network import Network  # noqa: E402
+from ddp_lab.kit.played.plan import RoomPlan  # noqa: E402
 from ddp_lab.kit.played.wiring import NoNetwork  # noqa: E402
 from whichrank import (  # noqa: E402
     AGENT,
@@ -47,6 +38,10 @@ from whichrank import (  # noqa: E402
     LEAVE,
     PORT,
     TICK,
+    AgentEnd,
+    Event,
+    Played,
+    add_event,
     channels,
     free_port,
     guard,
@@ -75,8 +70,10 @@ class Node:
     """The agent's process; 0 while there is none."""
     code: int | None = None
     """How the last agent ended; None if there was none."""
-    done: str = ""
-    """What has been done to it, to end it: `kill node 1`, `stop node 1`."""
+    event: Event | None = None
+    """What has been done to it, to end it."""
+    why: str = ""
+    """Why else it was asked to end."""
 
 
 class Room:
@@ -85,8 +82,8 @@ class Room:
     def __init__(self, folder: Path, mark: str):
         self.folder = folder
         self.mark = mark
-        self.plan: Any = json.loads((folder / names.PLAN).read_text())
-        self.events = events.parse_all(self.plan["events"], len(self.plan["typed"]))
+        self.plan = RoomPlan.read(folder)
+        self.events = list(self.plan.events)
         self.since = time.time()
         """When the last event was, or the start."""
         self.printed: dict[Path, int] = {}
@@ -99,42 +96,41 @@ class Room:
 
     def _network(self) -> tuple[Network | None, str]:
         """Return the network of the nodes; if there is none, why not."""
-        if elsewhere := self.plan["elsewhere"]:
+        if elsewhere := self.plan.elsewhere:
             return None, f"the rendezvous is at {elsewhere}"
         if os.environ.get(LOOPBACK):
             return None, f"{LOOPBACK} is set"
         try:
-            network = Network(len(self.plan["typed"]))
-            for node in range(len(self.plan["typed"])):
-                if self.plan["rate"]:  # which not every kernel can limit
-                    network.rate(node, self.plan["rate"])
+            network = Network(len(self.plan.typed))
+            for node in range(len(self.plan.typed)):
+                if self.plan.rate:  # which not every kernel can limit
+                    network.rate(node, self.plan.rate)
         except NoNetwork as reason:
             return None, str(reason)
         return network, ""
 
     def _leave_word(self, why: str) -> None:
         """Say how the nodes are played, and what is left out for want of a network."""
-        count = len(self.plan["typed"])
+        count = len(self.plan.typed)
         how = f"{NUMBERS.get(count, count)} nodes on this machine, "
         how += f"on loopback: {why}" if why else "each a network namespace"
-        needy = ["--rate"] if self.plan["rate"] else []
-        needy += [e.text for e in self.events if e.verb in events.ON_A_LINK]
-        self.events = [
-            e for e in self.events if not (why and e.verb in events.ON_A_LINK)
-        ]
-        variables = [*map("=".join, self.plan["env"].items())]
+        needy = ["--rate"] if self.plan.rate else []
+        on_links = [e for e in self.events if e.event.verb in events.ON_A_LINK]
+        needy += [str(each.event) for each in on_links]
+        if why:
+            self.events = [each for each in self.events if each not in on_links]
+        variables = [*map("=".join, self.plan.env.items())]
         typed = [
             " ".join([*variables, shlex.join(["torchrun", *words])])
-            for words in self.plan["typed"]
+            for words in self.plan.typed
         ]
-        word = {"how": how, "typed": typed, "shared": bool(why)}
-        word["left_out"] = needy if why else []
-        names.write(self.folder / names.PLAYED, word)
+        played = Played(how, typed, shared=bool(why), left_out=needy if why else [])
+        names.write(self.folder / names.PLAYED, asdict(played))
 
     def _nodes(self) -> list[Node]:
         nodes = []
-        torchrun = [*self.plan["python"], *AGENT]
-        command = self.plan["typed" if self.network else "on_loopback"]
+        torchrun = [*self.plan.python, *AGENT]
+        command = self.plan.typed if self.network else self.plan.on_loopback
         for number, words in enumerate(command):
             home = self.folder / names.node(number)
             home.mkdir()
@@ -150,7 +146,7 @@ class Room:
         while any(node.pid for node in self.nodes) or self._may_start():
             self._reap()
             self._next_event()
-            if self.plan["fixed"] and not failed_at and self._one_has_failed():
+            if self.plan.fixed and not failed_at and self._one_has_failed():
                 failed_at = time.time()
             if failed_at and time.time() > failed_at + FOLLOW:
                 return self._end_all()
@@ -167,14 +163,14 @@ class Room:
             if node.number not in away:
                 self.start(node)
                 # Where all meet elsewhere, nobody listens here.
-                listens = node.number != 0 or bool(self.plan["elsewhere"])
+                listens = node.number != 0 or bool(self.plan.elsewhere)
                 deadline = time.time() + HEAD_START
                 while not (listens or self._listens(node)) and time.time() < deadline:
                     time.sleep(TICK)
 
     def _listens(self, node: Node) -> bool:
         """Tell whether somebody listens, in the node's network, where all meet."""
-        port = self.port or self.plan["meets"][0]["at"].rpartition(":")[2]
+        port = self.port or self.plan.meets[0].at.rpartition(":")[2]
         for name in ("tcp", "tcp6"):
             with suppress(OSError, ValueError):  # no such file, or no port
                 text = Path(f"/proc/{node.pid}/net/{name}").read_text()
@@ -201,14 +197,14 @@ class Room:
 
         When no rank is left, it comes only if it waits for none to say something.
         """
-        return any(event.verb == "start" for event in self.events) and (
+        return any(each.event.verb == "start" for each in self.events) and (
             self.events[0].speaker is None or self._is_due(self.events[0])
         )
 
     def _code(self) -> int:
         """Return 0 if enough nodes have ended well, else what the others ended with."""
         codes = [node.code for node in self.nodes]
-        if codes.count(0) >= self.plan["least"]:
+        if codes.count(0) >= self.plan.least:
             return 0
         return max((code for code in codes if code and code > 0), default=1)
 
@@ -219,7 +215,7 @@ class Room:
         (node.folder / names.EXIT).unlink(missing_ok=True)
         pid = os.fork()
         if pid:
-            node.pid, node.code, node.done = pid, None, ""
+            node.pid, node.code, node.event, node.why = pid, None, None, ""
             return
         try:
             self._become(node)
@@ -233,22 +229,22 @@ class Room:
         for number, name in ((1, names.OUT), (2, names.ERR)):
             file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
-        env = os.environ | self.plan["env"] | NO_GPU | {channels.NODE: str(node.number)}
+        env = os.environ | self.plan.env | NO_GPU | {channels.NODE: str(node.number)}
         mark_node(self.mark, node.number)
         if self.network:
             self.network.enter(node.number)
         os.execve(node.words[0], node.words, env)
 
-    def ask(self, node: Node, why: str = "another node has failed") -> None:
-        """Ask the node's agent to end."""
+    def ask(self, node: Node, event: Event | None = None) -> None:
+        """Ask the node's agent to end: an event does or, without one, the others."""
         if node.pid:
-            node.done = node.done or why
+            if not (node.event or node.why):
+                node.event, node.why = event, "" if event else "another node has failed"
             os.kill(node.pid, signal.SIGTERM)
 
-    def kill(self, node: Node) -> None:
+    def kill(self, node: Node, event: Event) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
-        node.done = f"kill node {node.number}"
-        at = time.time()
+        node.event, at = event, time.time()
         if node.pid:
             _kill(node.pid)
         while pids := list(processes(self.mark, node.number)):
@@ -270,8 +266,8 @@ class Room:
             pid, status = os.waitpid(node.pid, os.WNOHANG)
             if pid:
                 node.pid, node.code = 0, os.waitstatus_to_exitcode(status)
-                end = {"code": node.code, "time": at or time.time(), "done": node.done}
-                names.write(node.folder / names.EXIT, end)
+                end = AgentEnd(node.code, at or time.time(), node.event, node.why)
+                end.write(node.folder)
 
     # --- what happens ---
 
@@ -279,24 +275,22 @@ class Room:
         """Let the next thing happen, if it is time for it."""
         if not self.events or not self._is_due(self.events[0]):
             return
-        event = self.events.pop(0)
-        self.since = time.time()
+        event = replace(self.events.pop(0).event, time=time.time())
+        self.since = event.time
         self.printed = {life: _size(life / names.STDOUT) for life in self._lives()}
-        with open(self.folder / names.EVENTS, "a") as file:
-            word = {"time": self.since, "what": event.text}
-            file.write(json.dumps(word) + "\n")
+        add_event(self.folder, event)
         node = self.nodes[event.node]
         if event.verb == "kill":
-            self.kill(node)
+            self.kill(node, event)
         elif event.verb == "stop":
-            self.ask(node, event.text)
+            self.ask(node, event)
         elif event.verb == "start":
             self.start(node)
         elif self.network:  # without one, these events have been left out
             change = self.network.cut if event.verb == "cut" else self.network.mend
             change(node.number)
 
-    def _is_due(self, event: events.Event) -> bool:
+    def _is_due(self, event: events.Awaited) -> bool:
         if event.speaker is None:
             return time.time() >= self.since + event.seconds
         return any(self._says(life, event) for life in self._lives())
@@ -305,7 +299,7 @@ class Room:
         """Return the folders of all lives of ranks, on all nodes."""
         return [*self.folder.glob(f"{names.node('*')}/{names.LIVES}/*")]
 
-    def _says(self, life: Path, event: events.Event) -> bool:
+    def _says(self, life: Path, event: events.Awaited) -> bool:
         """Tell whether a life is the rank's that has to say something, and says it."""
         where = read_json(life / names.WHERE)
         if not where or where["rank"] != event.speaker:

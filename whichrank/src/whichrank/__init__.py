@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from whichrank.record.calls import Call, Key
     from whichrank.record.files import read_json
     from whichrank.record.lives import Life
-    from whichrank.run import channels, fork_server, guard, namespaces, rank
+    from whichrank.record.plan import (
+        AgentEnd,
+        Event,
+        Meets,
+        Plan,
+        Planned,
+        Played,
+        add_event,
+    )
+    from whichrank.run import channels, fork_server, guard, namespaces
     from whichrank.run.command import (
         AGENT,
         ENDPOINT,
@@ -31,9 +40,9 @@ if TYPE_CHECKING:
         NO_PYTHON,
         PORT,
         Command,
-        Meets,
     )
     from whichrank.run.here import Here, environment
+    from whichrank.run.inside import program
     from whichrank.run.limits import FOLLOW, LEAVE, SHORT, TICK, Limits
     from whichrank.run.place import Choose
     from whichrank.run.ports import free_port
@@ -62,7 +71,8 @@ FOR_USERS = {
 FOR_PLACES = {
     "launch": "PLACES",
     "record.files": "read_json",
-    "run.command": "AGENT Command ENDPOINT LOOPBACK Meets NO_PYTHON PORT",
+    "record.plan": "AgentEnd Event Meets Plan Planned Played add_event",
+    "run.command": "AGENT Command ENDPOINT LOOPBACK NO_PYTHON PORT",
     "run.here": "Here",
     "run.limits": "FOLLOW LEAVE TICK",
     "run.place": "Choose",
@@ -71,7 +81,11 @@ FOR_PLACES = {
 }
 """The same for those who bring a place of a run, or a way to start it, of their own."""
 
-MODULES = {"record": "names", "run": "channels fork_server guard namespaces rank"}
+MODULES = {
+    "record": "names",
+    "run": "channels fork_server guard namespaces",
+    "run.inside": "program",
+}
 """By the room: modules that those need as a whole."""
 
 

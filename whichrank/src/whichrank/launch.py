@@ -18,7 +18,7 @@ command. Who starts whom (no import shows it):
      |      for each rank
     proxy       proxy.py  -- socket -->  fork server
                                           |  forks
-                                         rank           rank.py
+                                         rank           inside/program.py
 
 A cold start needs no fork server: a proxy starts `python rank.py`, and the guard
 starts torchrun itself. A fork enters the namespaces of the proxy that it stands for
@@ -44,15 +44,15 @@ weighs (signs.py, watchdog.py) five times a second:
     out, err                 torchrun's own output, or all of it (`python`)
     plan.json, node_N/       of a run on several nodes: see record/nodes.py
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
-             pid, ask        where to find and to ask the rank       (rank.py)
-             flight.json     its calls of the communication library  (rank.py)
-             answer.json     those so far, if it was asked           (rank.py)
-             stack           where it was when torchrun ended it     (rank.py)
+             pid, ask        where to find and to ask the rank       (answers.py)
+             flight.json     its calls of the communication library  (program.py)
+             answer.json     those so far, if it was asked           (answers.py)
+             stack           where it was when torchrun ended it     (answers.py)
              stack.json      where it was when we looked, by py-spy  (probe.py)
              seen.json       is it stopped, and who works beside it  (probe.py)
-             raised.json     the exception that ended it             (rank.py)
-             left.json       the code with which its program leaves  (rank.py)
-             end.json        its exit code, when all is done         (rank.py)
+             raised.json     the exception that ended it             (program.py)
+             left.json       the code with which its program leaves  (program.py)
+             end.json        its exit code, when all is done         (program.py)
              exit.json       how it ended, when, and whether asked   (proxy.py)
              where.json      which rank it is, and on which node     (proxy.py)
 """

@@ -52,7 +52,7 @@ def find_failure(
     """Return why the run failed, if it did, and the exit code of each rank.
 
     A rank that was aborted after it had done everything has not failed: a plain exit
-    of Python sometimes ends that way under gloo's threads (see rank.py).
+    of Python sometimes ends that way under gloo's threads (see program.py).
 
     Args:
         log: what the run left behind.

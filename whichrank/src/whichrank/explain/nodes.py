@@ -44,23 +44,23 @@ def gone(agents: list[Agent]) -> tuple[NodeLost, float] | None:
     That is in seconds since the epoch. What no event has killed may be seen late.
     """
     began = min((agent.started for agent in agents if agent.started), default=0.0)
-    lost = [agent for agent in agents if agent.lost and agent.time >= began]
+    lost = [agent for agent in agents if agent.lost and agent.end.time >= began]
     if not lost:
         return None
-    first = min(lost, key=lambda agent: agent.time)
-    others = [a.time for a in agents if a.code and not (a.ended_by or a.lost)]
-    if first.code == -signal.SIGTERM and min(others, default=math.inf) < first.time:
+    first = min(lost, key=lambda agent: agent.end.time)
+    failed = [a.end for a in agents if a.end.code and a.end.by_itself and not a.lost]
+    earliest = min((end.time for end in failed), default=math.inf)
+    if first.end.code == -signal.SIGTERM and earliest < first.end.time:
         return None  # srun, say, ends the rest of a run whose first node has failed
     cause = NodeLost(
         symptom=Symptom.KILLED,
         node=first.node,
         ranks=first.ranks,
-        code=None if first.stopped else first.code,
-        event=first.ended_by,
-        had_store=first.meets.get("at", "").startswith(f"node{first.node}:"),
+        code=None if first.stopped else first.end.code,
+        event=first.end.event,
+        had_store=_at(first).startswith(f"node{first.node}:"),
     )
-    by_event = first.ended_by.startswith("kill")
-    return cause, first.time - (0 if by_event else HEADSTART)
+    return cause, first.end.time - (0 if first.killed else HEADSTART)
 
 
 def never_met(agents: list[Agent]) -> Cause | None:
@@ -88,9 +88,9 @@ def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | Non
 def failed(agents: list[Agent]) -> Cause | None:
     """Return which torchrun was the first to fail by itself, and what it said."""
     errors = [
-        (agent.time, agent.node, error)
+        (agent.end.time, agent.node, error)
         for agent in agents
-        if agent.code and not agent.ended_by and (error := _error(agent))
+        if agent.end.code and agent.end.by_itself and (error := _error(agent))
     ]
     if not errors:
         return None
@@ -119,16 +119,14 @@ def _not_come(agents: list[Agent]) -> Cause | None:
 
 def _alone(agents: list[Agent]) -> Cause | None:
     """The command was that of one node, and no other has been seen."""
-    if len(agents) != 1:
+    meets = agents[0].meets if len(agents) == 1 else None
+    missing = int(meets.nnodes.partition(":")[0]) - 1 if meets else 0
+    if not meets or missing < 1:
         return None
-    meets = agents[0].meets
-    missing = int(meets["nnodes"].partition(":")[0]) - 1
-    if missing < 1:
-        return None
-    cause = NodesMissing(symptom=Symptom.RENDEZVOUS, at=meets["at"])
-    if meets["backend"] == "static" and meets["rank"] != "0":
+    cause = NodesMissing(symptom=Symptom.RENDEZVOUS, at=meets.at)
+    if meets.backend == "static" and meets.rank != "0":
         return cause
-    return replace(cause, wanted=meets["nnodes"], missing=missing)
+    return replace(cause, wanted=meets.nnodes, missing=missing)
 
 
 def _not_found(agents: list[Agent]) -> Cause | None:
@@ -139,4 +137,4 @@ def _not_found(agents: list[Agent]) -> Cause | None:
 
 
 def _at(agent: Agent) -> str:
-    return str(agent.meets.get("at"))
+    return agent.meets.at if agent.meets else ""

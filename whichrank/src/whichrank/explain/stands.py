@@ -114,7 +114,7 @@ def _raised(log: RankLog) -> Raised:
 def _after_main(stack: list[Frame]) -> bool:
     """Tell whether the main thread has done its program, and what comes after it."""
     if any(f.name == "_finish" and OURS.search(f.file) for f in stack):
-        return True  # see rank.py
+        return True  # see program.py
     ending = [
         frame.name
         for frame, caller in zip(stack, stack[1:], strict=False)

@@ -1,12 +1,21 @@
 """torchrun on each node of a run: how it was to meet the others, and how it ended."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from whichrank.record import names
-from whichrank.record.files import read, read_json
-from whichrank.record.lives import events, last_attempt, lives, node_folders
+from whichrank.record.files import read
+from whichrank.record.lives import last_attempt, lives, node_folders
+from whichrank.record.plan import (
+    AgentEnd,
+    Event,
+    Meets,
+    read_end,
+    read_events,
+    read_plan,
+    read_played,
+)
 from whichrank.record.torch_words import signal_obeyed
 
 
@@ -15,17 +24,11 @@ class Agent:
     """torchrun on one node."""
 
     node: int
-    meets: dict
-    """How it is to find the others: `nnodes`, `rank`, `at` and `backend`, each as
-    torchrun takes it; see run/command.py."""
+    meets: Meets | None
+    """How it is to find the others, if that was planned."""
     came: bool = True
     """Whether it was started at all."""
-    code: int | None = None
-    """Its exit code, negative for a signal; None if it has not ended."""
-    time: float = 0.0
-    """When it ended, in seconds since the epoch."""
-    ended_by: str = ""
-    """What was done to end it: an event, as `kill node 1`."""
+    end: AgentEnd = AgentEnd()
     stderr: str = field(default="", repr=False)
     """What it has written itself."""
     ranks: tuple[int, ...] = ()
@@ -38,56 +41,56 @@ class Agent:
     """From when to when its cable was pulled, the last time."""
 
     @property
+    def killed(self) -> bool:
+        """Whether an event has killed its node."""
+        return self.end.event is not None and self.end.event.verb == "kill"
+
+    @property
     def stopped(self) -> bool:
         """Whether an event has asked it to end."""
-        return self.ended_by.startswith("stop")
+        return self.end.event is not None and self.end.event.verb == "stop"
 
     @property
     def lost(self) -> bool:
         """Whether it has ended although it had neither done its work nor failed."""
-        asked = self.ended_by and not self.ended_by.startswith("kill")
-        killed = self.code is not None and self.code < 0 and not asked
-        return killed or self.stopped and bool(self.code)
+        code, asked = self.end.code, not (self.end.by_itself or self.killed)
+        signaled = code is not None and code < 0 and not asked
+        return signaled or self.stopped and bool(code)
 
 
 def read_all(folder: Path) -> list[Agent]:
     """Return the agents of a run with this log folder, if it has several nodes."""
-    plan = read_json(folder / names.PLAN) or {}
-    played = read_json(folder / names.PLAYED) or {}
+    plan, shared = read_plan(folder), read_played(folder).shared
     last = last_attempt(lives(folder))
-    agents, happened = [], events(folder)
-    alone = [folder] if len(plan.get("meets", [])) == 1 else []
-    homes = node_folders(folder) or alone
+    happened = read_events(folder)
+    homes = node_folders(folder) or ([folder] if len(plan.meets) == 1 else [])
+    agents = []
     for node, home in enumerate(homes):
-        end = read_json(home / names.EXIT) or {"code": None, "time": 0.0, "done": ""}
-        stderr = read(home / names.ERR)
-        if end["code"] and not end["done"] and (obeyed := signal_obeyed(stderr)):
-            end["code"] = -obeyed
-        meets = plan["meets"][node] if plan.get("meets") else {}
+        end, stderr = read_end(home), read(home / names.ERR)
+        if end.code and end.by_itself and (obeyed := signal_obeyed(stderr)):
+            end = replace(end, code=-obeyed)
         here = [life for life in last if life.node == node]
         agent = Agent(
             node,
-            meets,
+            plan.meets[node] if plan.meets else None,
             came=(home / names.ERR).exists(),
-            code=end["code"],
-            time=end["time"],
-            ended_by=end["done"],
+            end=end,
             stderr=stderr,
             ranks=tuple(life.rank for life in here),
             started=min((life.start for life in here), default=0.0),
-            has_network=not played.get("shared"),
+            has_network=not shared,
             cut=_cut(node, happened),
         )
         agents.append(agent)
     return agents
 
 
-def _cut(node: int, happened: list[tuple[float, str]]) -> tuple[float, float] | None:
+def _cut(node: int, happened: list[Event]) -> tuple[float, float] | None:
     """Return from when to when a node's cable was pulled, the last time."""
     begin, end = 0.0, math.inf
-    for time, what in happened:
-        if what == f"cut node {node}":
-            begin, end = time, math.inf
-        elif what == f"mend node {node}":
-            end = time
+    for event in happened:
+        if event.node == node and event.verb == "cut":
+            begin, end = event.time, math.inf
+        elif event.node == node and event.verb == "mend":
+            end = event.time
     return (begin, end) if begin else None

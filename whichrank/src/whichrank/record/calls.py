@@ -143,7 +143,7 @@ class Call:
 
 
 def from_flight(flight: dict) -> list[Call]:
-    """Return the calls in a rank's flight.json (see rank.py), oldest first."""
+    """Return the calls in a rank's flight.json (see recorder.py), oldest first."""
     groups = flight.get("groups", {})
     return _by_generation([_call(call, groups) for call in flight.get("calls", [])])
 

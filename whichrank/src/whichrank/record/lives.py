@@ -4,7 +4,6 @@ torchrun may start its ranks several times, on several nodes. Each time is an at
 and one rank of one attempt is a life.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from whichrank.record import names
-from whichrank.record.files import entries, read, read_json
+from whichrank.record.files import entries, read_json
+from whichrank.record.plan import Event, read_events
 from whichrank.record.words import signal_name
 
 NODE = re.compile(r"node_(\d+)")
@@ -65,15 +65,6 @@ def lives(folder: Path, since: float = 0.0) -> list[Life]:
         paths = [rank for attempt in attempts for rank in _below(attempt)]
     all_lives = [life for path in paths if (life := _read(path, since))]
     return _numbered(sorted(all_lives, key=lambda life: life.start))
-
-
-def events(folder: Path, since: float = 0.0) -> list[tuple[float, str]]:
-    """Return what has happened to the nodes, and after how many seconds."""
-    happened = []
-    for line in read(folder / names.EVENTS).splitlines():
-        event = json.loads(line)
-        happened.append((event["time"] - since, event["what"]))
-    return happened
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -140,24 +131,21 @@ class Change:
 
 def changes(folder: Path) -> list[Change]:
     """Return for each attempt but the last which nodes came or went then."""
-    happened = events(folder)
+    happened = read_events(folder)
     return [
         _change(this, after, happened)
         for this, after in pairwise(by_attempt(lives(folder)))
     ]
 
 
-def _change(
-    this: list[Life], after: list[Life], happened: list[tuple[float, str]]
-) -> Change:
+def _change(this: list[Life], after: list[Life], happened: list[Event]) -> Change:
     began, end = (min(life.start for life in each) for each in (this, after))
     here, then = ({life.node for life in each} for each in (this, after))
     lost = {  # one may be back already
-        node
-        for time, what in happened
-        for node in here
-        if began < time < end and what in (f"kill node {node}", f"stop node {node}")
-    }
+        event.node
+        for event in happened
+        if event.verb in ("kill", "stop") and began < event.time < end
+    } & here
     lost |= here - then
     ranks = frozenset(life.rank for life in this if life.node in lost)
     return Change(tuple(sorted(lost)), tuple(sorted(then - here)), ranks)

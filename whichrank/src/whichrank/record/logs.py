@@ -79,7 +79,7 @@ class RunLog(ABC):
 
 @dataclass(frozen=True)
 class TorchrunLog(RunLog):
-    """The log of a torchrun: each rank has a folder of its own (see rank.py)."""
+    """The log of a torchrun: each rank has a folder of its own (see program.py)."""
 
     @classmethod
     def read(cls, folder: Path) -> "TorchrunLog":
@@ -104,7 +104,7 @@ class ProgramLog(RunLog):
     """The log of a program that plain python runs: one output, whoever writes into it.
 
     A line `[rank 1] ...` belongs to rank 1, a JSON object to its "rank", and anything
-    else to rank 0, as does the end of the program itself (see rank.py).
+    else to rank 0, as does the end of the program itself (see program.py).
     """
 
     @classmethod

@@ -1,7 +1,7 @@
 """The names of the files that a run leaves behind: each is said here, and nowhere else.
 
-Scripts that run alone (proxy.py, rank.py) cannot import this and repeat what
-they write; a test compares. Which process writes what, `launch.py` tells.
+proxy.py, which runs alone, cannot import this and repeats what it writes; a test
+compares. Which process writes what, `launch.py` tells.
 """
 
 import json
@@ -36,12 +36,20 @@ def node(number: int | str) -> str:
     return f"node_{number}"
 
 
+def reserve(path: Path, size: int) -> None:
+    """Take room for a file of `size` bytes on the disk, which may be full later."""
+    with suppress(OSError):
+        path.with_suffix(".part").write_bytes(b" " * size)
+
+
 def write(path: Path, content: Any) -> None:
-    """Write a file, never half of one; nothing if that cannot be.
+    """Write a file, never half of one, into its room; nothing if that cannot be.
 
     The disk may be full, or a rank may have removed the folder.
     """
-    part = path.with_suffix(".part")
+    part, data = path.with_suffix(".part"), json.dumps(content).encode()
     with suppress(OSError):
-        part.write_text(json.dumps(content))
+        with open(part, "r+b" if part.exists() else "wb") as file:
+            file.write(data)
+            file.truncate()
         os.replace(part, path)

@@ -25,7 +25,7 @@ from whichrank.record.stacks import Frame, from_lists
 
 @dataclass(frozen=True)
 class Uncaught:
-    """The exception that ended the main part of a program: written by rank.py."""
+    """The exception that ended the main part of a program: written by program.py."""
 
     error: str
     """In one line."""
@@ -41,7 +41,7 @@ class Uncaught:
 
 @dataclass(frozen=True)
 class LastWord:
-    """What a rank says when all is done: written by rank.py.
+    """What a rank says when all is done: written by program.py.
 
     If it is ended before, what it said when its main part had ended counts.
     """
@@ -76,7 +76,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Handled:
-    """An exception that the main thread handles while it waits: by rank.py."""
+    """An exception that the main thread handles while it waits: by answers.py."""
 
     error: str
     """In one line."""
@@ -85,7 +85,7 @@ class Handled:
 
 
 def read_handled(kept: dict | None) -> Handled | None:
-    """Return what rank.py tells of the exception that is handled, if one is."""
+    """Return what answers.py tells of the exception that is handled, if one is."""
     return Handled(**_typed(kept)) if kept else None
 
 

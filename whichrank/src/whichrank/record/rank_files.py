@@ -46,7 +46,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class RankFiles(Evidence):
-    """What one rank has left; see rank.py, proxy.py and probe.py."""
+    """What one rank has left; see run/inside, proxy.py and probe.py."""
 
     stdout: str = ""
     stderr: str = ""

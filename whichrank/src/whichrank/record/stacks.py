@@ -156,7 +156,7 @@ def _frames(text: str) -> list[Frame]:
 
 
 def from_lists(frames: list | None) -> list[Frame]:
-    """Return the frames of which rank.py has kept file, line and function."""
+    """Return the frames of which errors.py has kept file, line and function."""
     return [Frame(*frame) for frame in frames or []]
 
 

@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from whichrank.record.plan import Meets
+
 Option = tuple[str, ...]
 """An option of torchrun: one word, or two."""
 
@@ -41,16 +43,6 @@ LOOPBACK = "127.0.0.1"
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 PORT = "{port}"  # stands for one that is free
 STATIC_PORT, C10D_PORT = 29500, 29400  # torchrun's own
-
-
-@dataclass(frozen=True)
-class Meets:
-    """How a node finds the others."""
-
-    nnodes: str
-    rank: str
-    at: str
-    backend: str
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,8 @@ class Command:
     @property
     def own_store(self) -> dict[str, str]:
         """What gives each attempt a store of its own, where ranks may be restarted."""
-        given = self.is_fixed or self.is_static or OWN_STORE in os.environ
+        static = self.is_static and not self.is_for_all  # for all of them see `at`
+        given = self.is_fixed or static or OWN_STORE in os.environ
         return {} if given else {OWN_STORE: "1"}
 
     def alone(self) -> "Command":

@@ -4,9 +4,9 @@
 
 warm.py starts it, with a pipe for its stdin, and proxy.py is its client. It never
 touches CUDA and has one thread, so that a fork is a clean copy. Of this package it
-imports only rank.py and its own parts, because every program inherits what it has
-imported. When the pipe closes, it ends, and so do all that it has forked and all that
-they have started. If it is killed, its forks are killed with it.
+imports only what runs inside a rank and its own parts, because every program inherits
+what it has imported. When the pipe closes, it ends, and so do all that it has forked
+and all that they have started. If it is killed, its forks are killed with it.
 
 Two things are not as in a plain start: all forks hash alike, as if PYTHONHASHSEED were
 set, and hold what this process has imported. Where that could matter, a program starts
@@ -30,12 +30,11 @@ from typing import Any
 
 if __name__ != "__main__":  # see the last lines
     from whichrank.run import tricks
+    from whichrank.run.channels import READY, RUN
+    from whichrank.run.inside import kernel
 
 AGENT = ["-m", "torch.distributed.run"]
 GPU_TRIAL = 30  # seconds that a fork has to try whether it can use the GPU
-MARK = "WHICHRANK_RUN="  # of a run, in its environment: see channels.py
-
-PR_SET_PDEATHSIG = 1  # see prctl(2)
 LIMITS = [
     number for name, number in vars(resource).items() if name.startswith("RLIMIT_")
 ]
@@ -44,20 +43,21 @@ Enter = Callable[[int], None]
 """Moves this process into the namespaces of another: `namespaces.enter_like`."""
 
 Program = Callable[[list[str]], None]
-"""Runs the program that an argument list names, and never returns: `rank.run`."""
+"""Runs the program that an argument list names, and never returns: `program.run`."""
 
 
 def main(path: Path) -> None:
     """Serve at the socket `path` until stdin closes."""
-    from whichrank.run import guard, namespaces, rank
+    from whichrank.run import guard, namespaces
+    from whichrank.run.inside import program
 
     load()
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
         sys.exit("a forked process cannot use the GPU here")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # or it would take a while to end
-    server = Server(path, rank.run, namespaces.enter_like)
-    path.with_name("ready").touch()
+    server = Server(path, program.run, namespaces.enter_like)
+    path.with_name(READY).touch()
     server.serve()
     guard.end_all(*server.marks, grace=0)  # whatever the forks have started, and left
     shutil.rmtree(path.parent, ignore_errors=True)
@@ -144,7 +144,8 @@ class Server:
         if request is None:  # the client was killed in the midst of it
             connection.close()
             return
-        self.marks |= {v[len(MARK) :] for v in request.variables if v.startswith(MARK)}
+        named = (variable.partition("=") for variable in request.variables)
+        self.marks |= {mark for name, _, mark in named if name == RUN}
         pid = self._fork(request, connection)
         for stream in request.streams:
             os.close(stream)
@@ -258,9 +259,7 @@ def _receive(connection: socket.socket) -> Request | None:
 
 def die_with(server: int) -> None:
     """Have the kernel kill this fork when the server is killed."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    kernel.die_with_parent()
     if os.getppid() not in (server, 0):  # 0: in another pid namespace than we are
         os._exit(1)
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from whichrank.record import names
 from whichrank.record.files import read
 from whichrank.record.logs import ProgramLog
+from whichrank.record.plan import Meets, Plan
 from whichrank.record.words import signal_name
 from whichrank.run import probe
-from whichrank.run.command import AGENT, Command, Meets
+from whichrank.run.channels import HOME, PYTHON_EXEC
+from whichrank.run.command import AGENT, Command
 from whichrank.run.guarded import Guarded
 from whichrank.run.place import Place
-from whichrank.run.rank import HOME
 from whichrank.run.starter import Starter, Tell, plain, write_python
 from whichrank.run.watchdog import Pulse
 
@@ -49,7 +50,7 @@ class Here(Place):
     ):
         super().__init__()
         self.words, self.starter = words, starter
-        self.plan: dict = {"meets": [asdict(meets)]} if meets else {}
+        self.plan = asdict(Plan([meets])) if meets else {}
         self.env = environment()
         self.python: str | None = None
         """What is run instead of Python, in a warm start."""
@@ -64,7 +65,7 @@ class Here(Place):
     def start(self) -> Guarded:
         """Start it under a guard."""
         # What torchrun starts its workers with: a documented hook.
-        self.env["PYTHON_EXEC"] = self.python or write_python(self.folder, "-")
+        self.env[PYTHON_EXEC] = self.python or write_python(self.folder, "-")
         command = self.command([self.python or plain()])
         return Guarded(command, self.mark, self.folder, self.env)
 
@@ -111,7 +112,7 @@ class PlainPython(Here):
     started = ""  # how the program ended is its own failure
 
     def command(self, python: list[str]) -> list[str]:
-        """Return the program, under rank.py."""
+        """Return the program, started by rank.py or as a fork."""
         self.env[HOME] = str(self.folder)
         how = [] if self.python else ["-u", str(RANK)]
         return [*python, *how, *self.words]

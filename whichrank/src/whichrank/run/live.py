@@ -5,15 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from whichrank.explain.find import find_failure, find_notes
 from whichrank.explain.symptoms import in_words
 from whichrank.record import names
-from whichrank.record.lives import events as read_events
 from whichrank.record.lives import lives as read_lives
 from whichrank.record.lives import nodes_by_rank
 from whichrank.record.logs import RunLog, TorchrunLog, rank_folders, read_json
+from whichrank.record.plan import Event, Planned, read_events, read_plan, read_played
 from whichrank.record.tail import Latest, Tail
 from whichrank.record.words import listed
 from whichrank.run.guarded import Guarded
@@ -25,8 +24,6 @@ from whichrank.run.watchdog import Watchdog
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
-
-UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}
 
 
 class LiveRun:
@@ -158,14 +155,13 @@ class LiveRun:
             notes += [] if failure else [str(each) for each in find_notes(log)]
         lives = read_lives(self.folder, self.began) if final else []
         happened = read_events(self.folder, self.began)
-        how = read_json(self.folder / names.PLAYED) or UNPLAYED
-        if how["left_out"]:
-            left_out = listed(how["left_out"])
+        played = read_played(self.folder)
+        if played.left_out:
+            left_out = listed(played.left_out)
             notes.append(f"left out, because the nodes share one network: {left_out}")
         if final and not self.stopped:
-            done = [what for _, what in happened] + how["left_out"]
-            plan = read_json(self.folder / names.PLAN) or {}
-            notes += _not_happened(plan.get("events", []), done)
+            planned = read_plan(self.folder).events
+            notes += _not_happened(planned, happened, played.left_out)
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
@@ -181,8 +177,8 @@ class LiveRun:
             nodes=nodes_by_rank(lives),
             lives=lives,
             events=happened,
-            played=how["how"],
-            typed=how["typed"],
+            played=played.how,
+            typed=played.typed,
         )
 
     def _read(self, final: bool) -> RunLog:
@@ -196,13 +192,14 @@ class LiveRun:
         return log.ended_at(self.ended) if self.ended else log
 
 
-def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:
+def _not_happened(
+    planned: Sequence[Planned], happened: Sequence[Event], left_out: Sequence[str]
+) -> list[str]:
     """Return a note for each event to which the run has not come."""
-    notes = []
-    for sentence in sentences:
-        what = sentence.rpartition(":")[2].strip()
-        if what in done:
-            done.remove(what)
+    done, notes = [*map(str, happened), *left_out], []
+    for each in planned:
+        if str(each.event) in done:
+            done.remove(str(each.event))
         else:
-            notes.append(f"the run was over before this event: {sentence}")
+            notes.append(f"the run was over before this event: {each.sentence}")
     return notes

@@ -11,7 +11,7 @@ SIGTERM is passed on late. A rank that fails leaves the group first and writes i
 traceback afterwards; its neighbors notice at once, and torchrun, which sees them fail,
 would end it before it has said why.
 
-A rank's proxy leaves exit.json in the rank's log folder (see rank.py):
+A rank's proxy leaves exit.json in the rank's log folder (see program.py):
 
     code    the exit code, negative for a signal; null if the rank was asked to end and
             torchrun killed this proxy before it did

@@ -6,6 +6,7 @@ from pathlib import Path
 from whichrank.explain.failure import Failure
 from whichrank.record.calls import Call
 from whichrank.record.lives import Life
+from whichrank.record.plan import Event
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Run:
     """The node of each rank in the last attempt; None if it was not started."""
     lives: list[Life] = field(default_factory=list, repr=False)
     """Who was alive when, in the order of their starts: each rank of each attempt."""
-    events: list[tuple[float, str]] = field(default_factory=list, repr=False)
-    """What happened to the nodes, and after how many seconds."""
+    events: list[Event] = field(default_factory=list, repr=False)
+    """What happened to the nodes, in seconds since the run began."""
     played: str = ""
     """How several nodes were played on this machine, if they were."""
     typed: list[str] = field(default_factory=list, repr=False)

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from whichrank.record.words import signal_name
-from whichrank.run.channels import COLD_ONLY, LENT
+from whichrank.run.channels import COLD_ONLY, LENT, READY, SERVES, SOCKET
 from whichrank.run.cold import why_cold
 from whichrank.run.command import OWN_STORE
 from whichrank.run.starter import Tell, write_python
@@ -83,16 +83,16 @@ class Warm:
         others = {k: v for k, v in env.items() if not k.startswith(READ_AT_IMPORT)}
         with open(folder / "log", "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(FORK_SERVER), str(folder / "socket")],
+                [sys.executable, str(FORK_SERVER), str(folder / SOCKET)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
                 env=others | settings,
                 start_new_session=True,
             )
-        write_python(folder, str(folder / "socket"))
+        write_python(folder, str(folder / SOCKET))
         serves = {"pid": self.process.pid, "settings": settings}
-        (folder / "serves").write_text(json.dumps(serves))
+        (folder / SERVES).write_text(json.dumps(serves))
         return folder
 
     def python(self, env: dict[str, str], tell: Tell | None = None) -> str | None:
@@ -114,7 +114,7 @@ class Warm:
     def _await(self, folder: Path, tell: Tell | None) -> str:
         """Wait until the server has imported everything; return what hinders it."""
         last, start = 0.0, time.monotonic()
-        while not (folder / "ready").exists():
+        while not (folder / READY).exists():
             now = time.monotonic()
             if not self._alive():
                 lines = (folder / "log").read_text(errors="replace").splitlines()
@@ -160,7 +160,7 @@ class Warm:
     def stop(self) -> None:
         """End the server and every program that it has forked, if it is our own."""
         if self.process and self.process.stdin:
-            if self.folder and not (self.folder / "ready").exists():
+            if self.folder and not (self.folder / READY).exists():
                 self.process.kill()  # it imports, and has forked nothing yet
             self.process.stdin.close()
             self.process.wait()
@@ -205,7 +205,7 @@ def _lent(settings: dict[str, str]) -> Path | None:
 def _serving(folder: Path) -> dict[str, str] | None:
     """Return the settings of the server in `folder`; None if it does not live."""
     try:
-        serves = json.loads((folder / "serves").read_text())
+        serves = json.loads((folder / SERVES).read_text())
         command = Path(f"/proc/{serves['pid']}/cmdline").read_bytes()  # b"": a zombie
     except OSError:
         return None

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -25,33 +25,46 @@ if __name__ == "__main__":
 
 from whichrank.record import names  # noqa: E402
 from whichrank.record.lives import node_folders  # noqa: E402
+from whichrank.record.plan import AgentEnd, Plan  # noqa: E402
 from whichrank.run import probe  # noqa: E402
-from whichrank.run.channels import NODE  # noqa: E402
+from whichrank.run.channels import NODE, PYTHON_EXEC  # noqa: E402
 from whichrank.run.command import AGENT  # noqa: E402
 from whichrank.run.guarded import Guarded  # noqa: E402
 from whichrank.run.limits import FOLLOW, TICK  # noqa: E402
 from whichrank.run.starter import write_python  # noqa: E402
 
 
+@dataclass(frozen=True)
+class StepPlan(Plan):
+    """What plan.json says of a step."""
+
+    mark: str = ""
+    """That of the run on the nodes."""
+    words: list[list[str]] = field(default_factory=list)
+    """torchrun's, of each node."""
+    fixed: bool = True
+    """Whether every node is needed."""
+
+
 def run(folder: Path, node: int) -> int:
     """Run this node's torchrun until it ends; return its exit code."""
-    plan = json.loads((folder / names.PLAN).read_text())
+    plan = StepPlan(**json.loads((folder / names.PLAN).read_text()))
     home = folder / names.node(node)
     home.mkdir()
     (home / names.HOST).write_text(os.environ["SLURMD_NODENAME"])
-    python = {"PYTHON_EXEC": write_python(home, "-"), NODE: str(node)}
-    words = [*AGENT, "--log-dir", str(home), *plan["words"][node]]
+    python = {PYTHON_EXEC: write_python(home, "-"), NODE: str(node)}
+    words = [*AGENT, "--log-dir", str(home), *plan.words[node]]
     signals: list[int] = []  # of SLURM, which sends them to all its processes here
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     command = [sys.executable, *words]
-    torchrun = Guarded(command, plan["mark"], home, os.environ | python)
+    torchrun = Guarded(command, plan.mark, home, os.environ | python)
     while torchrun.runs():
         time.sleep(TICK)
     code = torchrun.end()
-    done = "SLURM has ended it" if signals else ""
-    names.write(home / names.EXIT, {"code": code, "time": time.time(), "done": done})
-    if code and plan["fixed"]:  # then srun ends the others, which may still follow
-        wait_for_all(folder, len(plan["words"]))
+    why = "SLURM has ended it" if signals else ""
+    AgentEnd(code, time.time(), why=why).write(home)
+    if code and plan.fixed:  # then srun ends the others, which may still follow
+        wait_for_all(folder, len(plan.words))
     return code if code >= 0 else 128 - code
 
 

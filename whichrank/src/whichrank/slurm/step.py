@@ -27,8 +27,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from whichrank.record import names
-from whichrank.record.files import read, read_json
+from whichrank.record.files import read
 from whichrank.record.lives import node_folders
+from whichrank.record.plan import Played, read_end
 from whichrank.record.words import signal_name
 from whichrank.run.channels import NNODES, RUN
 from whichrank.run.command import PORT, Command
@@ -39,6 +40,7 @@ from whichrank.run.ports import PORTS
 from whichrank.run.result import refused
 from whichrank.run.starter import Starter, Tell
 from whichrank.run.watchdog import Pulse
+from whichrank.slurm.on_node import StepPlan
 
 RUNS = Path("build", "runs")  # below the current folder
 ON_NODE = Path(__file__).with_name("on_node.py")
@@ -131,17 +133,16 @@ class SlurmStep(Place):
         nodes, address = range(self.nodes), self.hosts[0]
         each = [self.command.at(node, address) for node in nodes]
         fixed = self.command.is_fixed
-        plan = {
+        plan = StepPlan(
+            meets=[node.meets() for node in each],
             # Another one than here: SLURM ends what is there, and no guard of ours.
-            "mark": self.mark[::-1],
-            "words": [[w.replace(PORT, port) for w in node.words] for node in each],
-            "meets": [asdict(node.meets()) for node in each],
-            "fixed": fixed,
-        }
-        (self.folder / names.PLAN).write_text(json.dumps(plan))
+            mark=self.mark[::-1],
+            words=[[w.replace(PORT, port) for w in node.words] for node in each],
+            fixed=fixed,
+        )
+        (self.folder / names.PLAN).write_text(json.dumps(asdict(plan)))
         how = f"by SLURM, in job {self.job}, on {', '.join(self.hosts)}"
-        played = {"how": how, "typed": [], "left_out": []}
-        (self.folder / names.PLAYED).write_text(json.dumps(played))
+        (self.folder / names.PLAYED).write_text(json.dumps(asdict(Played(how))))
         return Guarded(
             self._srun("run", f"--kill-on-bad-exit={int(fixed)}"),
             self.mark,
@@ -185,8 +186,8 @@ class SlurmStep(Place):
 
     def ended_by(self, code: int) -> Sequence[str]:
         """Tell of SLURM, and of srun."""
-        ends = [read_json(home / names.EXIT) for home in node_folders(self.folder)]
-        if any(end and end["code"] and not end["done"] for end in ends):
+        ends = [read_end(home) for home in node_folders(self.folder)]
+        if any(end.code and end.by_itself for end in ends):
             return ()  # a torchrun has failed; SLURM has ended what was left
         if cancelled := CANCELLED.search(read(self.folder / names.ERR)):
             return "slurm", (cancelled[1] or "cancelled").strip().lower()

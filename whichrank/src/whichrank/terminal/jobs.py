@@ -18,12 +18,12 @@ from whichrank.record import names
 from whichrank.record.files import shorten
 from whichrank.record.stacks import OURS, Frame
 from whichrank.record.words import duration
+from whichrank.run.channels import ERROR_FILE, NO_JOB
 from whichrank.terminal.looks import look
 
 RUN_ID = "TORCHELASTIC_RUN_ID"
 SPAWN = str(Path("torch", "multiprocessing", "spawn.py"))
 FORK_SERVER = "/whichrank/run/fork_server.py"  # its forks have proxies, the ranks
-NO_JOB = "--no-job"  # in its command a process says so of itself, and of all below it
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Machine:
     def _inner(self, pid: int) -> Process:
         """Return the process that a rank runs in; ours is not the one started."""
         process = self.processes[pid]
-        log = process.environment.get("TORCHELASTIC_ERROR_FILE", os.devnull)
+        log = process.environment.get(ERROR_FILE, os.devnull)
         try:
             return self.processes[int(Path(log).with_name(names.PID).read_text())]
         except (OSError, ValueError, KeyError):

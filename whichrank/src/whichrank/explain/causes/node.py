@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from whichrank.explain.cause import Cause
+from whichrank.record.plan import Event
 from whichrank.record.words import conjugate, ended_by, nodes, ranks
 
 SHARED_STORE = (
@@ -31,8 +32,8 @@ class NodeLost(Cause):
     ranks: tuple[int, ...]
     code: int | None
     """Of its torchrun, a signal; None if that was asked to end."""
-    event: str = ""
-    """What was done to it: `kill node 1`."""
+    event: Event | None = None
+    """What was done to it."""
     had_store: bool = False
     """Whether the others have lost the rendezvous with it."""
 

@@ -1,4 +1,4 @@
-"""Symptoms: each message finds its own, and TROUBLESHOOTING.md shows them all."""
+"""Symptoms: each message finds its own."""
 
 import json
 import re
@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ddp_lab import ROOT
-from tools import troubleshooting
 from whichrank.explain.symptoms import Symptom, in_words
 from whichrank.record.torch_words import TABLE, TORCH
 
@@ -175,14 +173,3 @@ def test_a_symptom_is_the_string_that_a_learner_types():
     assert f"{Symptom.BUSY:6}|" == "busy  |"
     assert repr(Symptom.BUSY) == "'busy'"
     assert json.dumps([Symptom.BUSY]) == '["busy"]'
-
-
-def test_every_symptom_has_a_row_and_a_lesson():
-    assert list(troubleshooting.LOOKS) == list(Symptom)
-    for row in troubleshooting.ROWS:
-        assert (ROOT / "notebooks" / f"{row.lesson}.ipynb").exists(), row
-
-
-def test_the_document_shows_the_table():
-    document = (ROOT / "TROUBLESHOOTING.md").read_text(encoding="utf-8")
-    assert troubleshooting.table() in document, "see python -m tools.troubleshooting"

@@ -1,0 +1,1 @@
+"""What runs inside each rank: of the standard library, `names` and `channels` alone."""
