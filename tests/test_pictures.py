@@ -19,9 +19,9 @@ from ddp_lab.kit.draw import RANK_COLORS, bar_color, before_after, standstill
 from ddp_lab.kit.draw.colors import PALE, WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import READABLE, Svg, text_width
 from ddp_lab.kit.draw.timeline import RANK_BAR, timeline, timelines
-from whichrank.explain.cause import Stand
 from whichrank.explain.causes.ended import Signalled
 from whichrank.explain.find import find_failure
+from whichrank.explain.states import Elsewhere, Left, Waits
 from whichrank.record.calls import Call, with_failed
 from whichrank.record.stacks import Frame
 from whichrank.run.inside.recorder import as_call
@@ -224,7 +224,7 @@ def rows(drawn: str) -> list[str]:
 
 def test_where_ranks_stand_is_told_in_rows_of_text():
     done, waits = call("all_reduce"), call("all_reduce", 2, done=False)
-    stands = [Stand(0, "waits", FRAME, "all_reduce", waits, (1,)), Stand(1, "left")]
+    stands = [Waits(0, FRAME, "all_reduce", waits, (1,)), Left(1)]
     drawn = standstill(stands, [[done, waits], [done]], {1: "ended by SIGABRT"}, {})
     first, second = rows(drawn)
     assert re.search(r"1\. all_reduce\s✓\s+float32 \[4\]", first)
@@ -239,7 +239,7 @@ def test_where_ranks_stand_is_told_in_rows_of_text():
 def test_calls_of_several_groups_are_told_apart():
     waits = replace(call("barrier"), done=False)
     calls = [[call("barrier"), replace(waits, group=name)] for name in ("1", "2")]
-    stands = [Stand(rank, "waits", FRAME, "barrier") for rank in range(2)]
+    stands = [Waits(rank, FRAME, "barrier") for rank in range(2)]
     drawn = [" ".join(row.split()) for row in rows(standstill(stands, calls, {}, {}))]
     assert "1. barrier ✓ float32 [4] group 0" in drawn[0]
     assert "1. barrier … float32 [4] group 1 1. – group 2" in drawn[0]
@@ -251,7 +251,7 @@ def test_a_call_of_a_group_is_none_that_others_have_not_made():
     within = replace(call("all_reduce"), group="9", members=(0, 1))
     left = replace(within, members=())  # it has destroyed the group
     calls = [[within, waits], [left], []]
-    stands = [Stand(rank, "elsewhere", FRAME) for rank in range(3)]
+    stands = [Elsewhere(rank, FRAME) for rank in range(3)]
     drawn, legend = standstill(stands, calls, {}, {}).rsplit("<div", 1)
     assert [row.count("–") for row in rows(drawn)] == [0, 1, 1]
     boxes = re.findall(r'<div style="(width: 12em.*?)"', drawn)  # 12 of their letters
@@ -261,9 +261,9 @@ def test_a_call_of_a_group_is_none_that_others_have_not_made():
 
 
 def test_of_a_rank_that_left_no_record_no_call_is_told():
-    killed = Stand(1, "left", FRAME, end=Signalled(code=-6))
-    early = Stand(2, "elsewhere", FRAME)
-    stands = [Stand(0, "waits", FRAME, "barrier"), killed, early]
+    killed = Left(1, FRAME, end=Signalled(code=-6))
+    early = Elsewhere(2, FRAME)
+    stands = [Waits(0, FRAME, "barrier"), killed, early]
     drawn = rows(standstill(stands, [[call("barrier", done=False)], [], []], {}, {}))
     assert ["–" in row for row in drawn[:2]] == [False, False] and "1. –" in drawn[2]
 
@@ -282,8 +282,9 @@ def test_no_call_is_ticked_that_raised_or_is_waited_in(tmp_path):
             continue
         drawing = rows(standstill(failure.stands, calls, {}, {}))
         for stand, row in zip(failure.stands, drawing, strict=True):
-            if stand.call and not stand.call.p2p:  # each group counts its own calls
-                told = re.findall(rf"{stand.call.number}\. {stand.call.name}\s(.)", row)
+            call = stand.call if isinstance(stand, Waits) else None
+            if call and not call.p2p:  # each group counts its own calls
+                told = re.findall(rf"{call.number}\. {call.name}\s(.)", row)
                 assert "…" in told, fault.name
                 drawn += 1
     assert drawn
@@ -330,7 +331,7 @@ LONG_NAMES = ("reduce_scatter_tensor", "all_gather_into_tensor", "monitored_barr
 def test_the_name_of_a_call_fits_into_its_box():
     room = 12 * 12 - 2 * 6 - 2 * 2  # its width without padding and border
     for name in LONG_NAMES:
-        drawn = standstill([Stand(0, "left")], [[call(name, 100)]], {}, {})
+        drawn = standstill([Left(0)], [[call(name, 100)]], {}, {})
         box = re.search(r"<b>(100\. .*?)</b>", drawn)[1]
         for part in re.split(r" |<wbr>", unescape(box)):
             assert text_width(part, 12, bold=True) <= room, part
@@ -352,7 +353,7 @@ def test_ranks_colors_differ_carry_text_and_are_seen_in_every_theme():
 
 def test_what_is_drawn_of_ranks_has_the_colors_of_bars():
     calls = [[call("barrier", done=rank < 4)] for rank in range(8)]
-    drawn = standstill([Stand(rank, "left") for rank in range(8)], calls, {}, {})
+    drawn = standstill([Left(rank) for rank in range(8)], calls, {}, {})
     drawn += display._lines(["a"], bar_color(7))[1]
     bars = {bar_color(rank) for rank in range(8)}
     for color in RANK_COLORS:
@@ -399,7 +400,7 @@ def kit_shows() -> list[str]:
     """Return HTML of each kind that the kit makes."""
     names = (*LONG_NAMES, "a" * 60)
     calls = [[call(name, n, n < 3) for n, name in enumerate(names)]] * 8
-    stands = [Stand(rank, "waits", FRAME, "a" * 60) for rank in range(8)]
+    stands = [Waits(rank, FRAME, "a" * 60) for rank in range(8)]
     lines = [display._lines([WORDS], bar_color(rank))[1] for rank in range(8)]
     change = ["--- a.py", "+++ b.py", f" {WORDS}", f"-{WORDS}", f"+{WORDS}"]
     bars = [[["work", 5.0, 6.0], ["wait for rank 1", 6.0, 9.0]]] * 8

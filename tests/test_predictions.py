@@ -12,10 +12,10 @@ from ddp_lab.kit.cell import predict as room
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.predict import Guessed
 from ddp_lab.kit.draw.colors import WHITE, contrast
-from whichrank.explain.cause import Stand
 from whichrank.explain.causes.ended import Raised
 from whichrank.explain.causes.waiting import Absent, Busy
 from whichrank.explain.failure import Failure
+from whichrank.explain.states import Elsewhere, Left, Waits
 from whichrank.explain.symptoms import Symptom
 from whichrank.record.stacks import Frame
 from whichrank.run.result import Run
@@ -317,9 +317,9 @@ def test_a_symptom_may_lose_its_plural_and_an_unknown_one_is_named(shown):
 @pytest.mark.parametrize("found", [Symptom.ABSENT, Symptom.DIFFERENT_CALLS])
 def test_one_rank_in_another_call_is_absent_and_its_call_differs(shown, found):
     frame, both = Frame("", 50, ""), ("absent", "different call")
-    waits = Stand(1, "waits", frame, "barrier")
+    waits = Waits(1, frame, "barrier")
     end = Raised(error="E", since=waits)
-    for stand in (waits, Stand(1, "left", frame, end=end)):
+    for stand in (waits, Left(1, frame, end=end)):
         cause = Absent(rank=1, frame=frame, symptom=found, away=(stand,), waiting=())
         failure = Failure("timeout", cause, stands=[stand])
         run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
@@ -328,7 +328,7 @@ def test_one_rank_in_another_call_is_absent_and_its_call_differs(shown, found):
     asleep = Failure(
         "timeout",
         Absent(rank=1, frame=frame, symptom=Symptom.ABSENT, away=(waits,), waiting=()),
-        stands=[Stand(1, "elsewhere", frame)],
+        stands=[Elsewhere(1, frame)],
     )
     run = Run("torchrun a.py", [[], []], [], [], [], 4.0, asleep)
     assert not is_right(suspect(1, 50, "different calls"), run)
@@ -338,7 +338,7 @@ def test_a_line_that_called_this_one_is_right_as_well(shown, tmp_path):
     program = tmp_path / "a.py"
     program.write_text("def f():\n    send(x)\nf(1)\ng()\n")
     frame, caller = (Frame(str(program), line, "f") for line in (2, 3))
-    stands = [Stand(1, "waits", frame, outer=(frame, caller))]
+    stands = [Waits(1, frame, outer=(frame, caller))]
     failure = Failure(
         "timeout", Busy(rank=1, frame=frame, stands=tuple(stands)), stands=stands
     )
@@ -365,7 +365,7 @@ def test_a_line_may_be_named_by_what_stands_in_it(shown, tmp_path):
 def test_where_the_rank_stands_is_right_as_well(shown, tmp_path):
     program = tmp_path / "a.py"
     program.write_text("raise x\nx = 1\nbarrier()\nx = 1\n")
-    stands = [Stand(r, "", frame=Frame(str(program), 4 - r, "f")) for r in (0, 1)]
+    stands = [Elsewhere(r, frame=Frame(str(program), 4 - r, "f")) for r in (0, 1)]
     cause = Busy(rank=1, frame=Frame(str(program), 1, "f"), stands=())
     failure = Failure("timeout", cause, stands=stands)
     run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
@@ -380,8 +380,8 @@ def test_where_a_rank_waits_that_has_raised_is_right_as_well(shown, tmp_path):
     program = tmp_path / "a.py"
     program.write_text("raise x\nx = 1\nbarrier()\n")
     raised, waits = (Frame(str(program), line, "f") for line in (1, 3))
-    end = Raised(error="E", since=Stand(1, "waits", waits))
-    stands = [Stand(0, "waits", raised), Stand(1, "left", raised, end=end)]
+    end = Raised(error="E", since=Waits(1, waits))
+    stands = [Waits(0, raised), Left(1, raised, end=end)]
     failure = Failure(
         "timeout",
         Absent(rank=1, frame=raised, away=tuple(stands), waiting=()),

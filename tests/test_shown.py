@@ -11,7 +11,8 @@ from ddp_lab.kit.cell.display import bundle
 from whichrank.record import stacks, stderr
 from whichrank.record.files import clean, read, read_json
 from whichrank.record.logs import TorchrunLog
-from whichrank.record.rank_end import Error, LastWord
+from whichrank.record.rank_end import LastWord, Uncaught
+from whichrank.record.rank_files import RankFiles
 from whichrank.record.rank_log import RankLog
 from whichrank.run.result import Run
 from whichrank.terminal.follow import Output
@@ -175,9 +176,8 @@ def test_a_dump_that_a_program_has_asked_for_is_one():
 
 
 def test_a_dead_thread_is_not_the_end_of_its_rank():
-    log = RankLog(code=1)
     dead = "Exception in thread Thread-1 (f):\n" + TRACEBACK.format("in a thread")
-    log.add_stderr(dead)
+    log = RankLog.of_output(RankFiles(stderr=dead), code=1)
     assert log.traceback == "" and "ValueError: in a thread" in log.warnings
 
 
@@ -192,12 +192,11 @@ def test_a_known_end_is_taken_out_however_it_was_printed():
 
 
 def test_a_program_that_took_the_ranks_place_ended_with_its_last_words():
-    log = RankLog(code=1)
-    log.add_stderr("a line\n" + TRACEBACK.format("x"))
+    files = RankFiles(stderr="a line\n" + TRACEBACK.format("x"))
+    log = RankLog.of_output(files, code=1)
     assert log.traceback == TRACEBACK.format("x") and log.warnings == ["a line"]
-    log = RankLog(code=1)
-    log.end = LastWord(1)  # it ended as Python does, by sys.exit
-    log.add_stderr("a line\n" + TRACEBACK.format("x"))
+    by_exit = replace(files, end=LastWord(1))  # it ended as Python does, by sys.exit
+    log = RankLog.of_output(by_exit, code=1)
     assert log.traceback == "" and log.other_traceback[0]
 
 
@@ -207,8 +206,8 @@ def test_ten_thousand_exceptions_that_led_to_one_another_are_one():
 
 
 def test_a_long_traceback_that_was_not_the_end_is_cut():
-    log = RankLog()
-    log.raised = Error("E", TRACEBACK.format("its end"))
-    log.add_stderr(TRACEBACK.format("x" * 100_000) + TRACEBACK.format("its end"))
+    end = TRACEBACK.format("its end")
+    words = TRACEBACK.format("x" * 100_000) + end
+    log = RankLog.of_output(RankFiles(stderr=words, raised=Uncaught("E", end)))
     assert sum(map(len, log.warnings)) < 2 * stderr.LONGEST
     assert "its end" not in str(log.warnings) and "its end" in log.traceback

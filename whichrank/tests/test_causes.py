@@ -11,10 +11,22 @@ import pytest
 from test_evidence import said_twice
 
 from whichrank.explain import causes
-from whichrank.explain.cause import Cause, Stand, Watched
+from whichrank.explain.cause import Cause, Stand
 from whichrank.explain.causes import beside as also
 from whichrank.explain.causes import ended, node, waiting
 from whichrank.explain.failure import Failure
+from whichrank.explain.states import (
+    Away,
+    Computes,
+    Elsewhere,
+    Halted,
+    Left,
+    Lingers,
+    Moves,
+    Unknown,
+    Unseen,
+    Waits,
+)
 from whichrank.explain.symptoms import Symptom
 from whichrank.record.calls import Call
 from whichrank.record.stacks import Frame
@@ -27,17 +39,17 @@ HELPER = replace(SMALL, callers=(Frame("b.py", 7, "main"),))
 SENT = replace(SMALL, part="gradients, in backward")
 
 
-def waits(rank: int, name: str = "barrier", *peers: int, **more) -> Stand:
-    return Stand(rank, "waits", THERE, name, peers=peers, **more)
+def waits(rank: int, name: str = "barrier", *peers: int, **more) -> Waits:
+    return Waits(rank, THERE, name, peers=peers, **more)
 
 
-def away(rank: int, state: str = "elsewhere", **more) -> Stand:
-    return Stand(rank, state, HERE, **more)
+def away(rank: int, state: type[Stand] = Elsewhere, **more) -> Stand:
+    return state(rank, HERE, **more)
 
 
 def left(rank: int, end: Cause | None = None) -> Stand:
     """Return the stand of a rank that has ended, and not well if `end` tells."""
-    return Stand(rank, "left", end=end)
+    return Left(rank, end=end)
 
 
 RAISED = ended.Raised(rank=1, frame=HERE, error="ValueError: no 7")
@@ -45,7 +57,7 @@ KILLED = ended.Signalled(code=-9)
 DIFFER = waiting.CallsDiffer(calls={0: SMALL, 1: LARGE, 2: SMALL})
 COUNTED = waiting.Counted(SMALL, {0: 2, 1: 0, 2: 2})
 WAYS = also.Attempts((((1, 3), RAISED), ((2,), ended.Exited(rank=0, code=9))), 4)
-MOVES = Watched(7, places=("a.py:1", "a.py:2"))
+MOVES = Moves(1, pid=7, places=("a.py:1", "a.py:2"))
 GROUP = replace(SMALL, group="1", members=(0, 1))
 
 
@@ -76,9 +88,9 @@ CAUSES = [
     absent(away(1), waits(0)),
     absent(away(1), away(2), waits(0)),
     absent(left(1), left(2), waits(0)),
-    absent(left(1, KILLED), away(2, "stopped"), waits(0)),
+    absent(left(1, KILLED), away(2, Halted), waits(0)),
     absent(left(1, replace(RAISED, since=waits(1))), waits(0)),
-    absent(away(1, "stopped", watched=Watched(7)), waits(0)),
+    absent(away(1, Halted, pid=7), waits(0)),
     absent(away(1), away(2), waits(0), rank=0),
     waiting.GroupsDiffer(ranks=(1,)),
     waiting.GroupsDiffer(ranks=(1, 2)),
@@ -111,17 +123,17 @@ CAUSES = [
     apart(waits(0, "reduce"), passed=(1, 2), means="dst"),
     waiting.Busy(stands=(away(0), away(1))),
     waiting.Busy(stands=(away(1),)),
-    waiting.Busy(stands=(away(1, "lingers", name="thread feeder"),)),
-    waiting.Busy(stands=(away(1, "lingers"),)),
+    waiting.Busy(stands=(away(1, Lingers, name="thread feeder"),)),
+    waiting.Busy(stands=(away(1, Lingers),)),
     waiting.Busy(stands=(away(1),), remote=True),
     waiting.Busy(stands=(away(0, beside=(("thread t", THERE),)),)),
     waiting.Busy(stands=(away(0), away(1)), symptom=Symptom.WORLD_IN_A_WORLD),
     waiting.Does(stands=(left(0), left(1))),
-    waiting.Does(stands=(away(0, "moves"),)),
-    waiting.Does(stands=(away(0, "moves"), away(1, "moves"))),
-    waiting.Does(stands=(waits(0), away(1, "busy"), away(2, "stopped")), rank=2),
+    waiting.Does(stands=(away(0, Moves),)),
+    waiting.Does(stands=(away(0, Moves), away(1, Moves))),
+    waiting.Does(stands=(waits(0), away(1, Computes), away(2, Halted)), rank=2),
     waiting.Does(
-        stands=(left(0), away(1), away(2, "moves"), away(3, "unseen"), away(4, "away"))
+        stands=(left(0), away(1), away(2, Moves), away(3, Unseen), away(4, Away))
     ),
     node.CutOff(node=1),
     node.NodeLost(node=1, ranks=(2, 3), code=-9),
@@ -145,9 +157,9 @@ CAUSES = [
     also.NotMetAgain(of=waiting.NotMet(), shares_store=False),
     also.NotMetAgain(of=waiting.NotMet(), shares_store=True),
     also.StoodStill(seconds=300, stands=(waits(0), away(1))),
-    also.StoodStill(seconds=8, stands=(waits(0), away(1, "busy"))),
-    also.StoodStill(seconds=8, stands=(waits(0), away(1, "moves"))),
-    also.StoodStill(seconds=8, stands=(away(1, "moves"),)),
+    also.StoodStill(seconds=8, stands=(waits(0), away(1, Computes))),
+    also.StoodStill(seconds=8, stands=(waits(0), away(1, Moves))),
+    also.StoodStill(seconds=8, stands=(away(1, Moves),)),
     also.Unrecorded(),
     also.Restarted(attempts=WAYS),
     also.Restarted(attempts=replace(WAYS, ways=WAYS.ways[1:], count=2)),
@@ -161,27 +173,27 @@ STANDS = [
     waits(0),
     waits(0, "send", 1),
     waits(0, "all_reduce", 1, 2, call=SMALL),
-    waits(0, watched=Watched(7), beside=(("a thread t", HERE),)),
+    waits(0, pid=7, beside=(("a thread t", HERE),)),
     left(1),
     left(1, KILLED),
     left(1, RAISED),
     left(1, ended.Exited(code=3)),
-    Stand(1, "left", watched=Watched(0)),
+    Left(1, pid=0),
     away(1),
     away(1, beside=(("child process 0", THERE),)),
-    away(1, watched=Watched(7)),
-    away(1, "stopped"),
-    away(1, "stopped", watched=Watched(7)),
-    away(1, "lingers", name="thread feeder"),
-    Stand(1, "away", watched=Watched(0)),
-    away(1, "moves", watched=MOVES),
-    away(1, "moves", watched=replace(MOVES, places=())),
-    away(1, "moves", watched=replace(MOVES, places=tuple("abcd"))),
-    away(1, "busy", watched=Watched(7, 0.99)),
-    away(1, "unseen", watched=Watched(7)),
-    away(1, "unseen", watched=Watched(7, trouble="py-spy may not look")),
-    Stand(1, "unknown"),
-    Stand(1, "unknown", printed="step 3"),
+    away(1, pid=7),
+    away(1, Halted),
+    away(1, Halted, pid=7),
+    away(1, Lingers, name="thread feeder"),
+    Away(1),
+    MOVES,
+    replace(MOVES, places=()),
+    replace(MOVES, places=tuple("abcd")),
+    away(1, Computes, pid=7, share=0.99),
+    away(1, Unseen, pid=7),
+    away(1, Unseen, pid=7, trouble="py-spy may not look"),
+    Unknown(1),
+    Unknown(1, printed="step 3"),
 ]
 
 
@@ -205,22 +217,23 @@ def test_no_cause_is_without_a_sentence_here():
         if issubclass(kind, Cause) and kind.__module__.startswith(causes.__name__)
     }
     assert {type(why) for why in CAUSES} == all_kinds
+    assert {type(stand) for stand in STANDS} == {*Stand.__subclasses__()}
     assert {why.by for why in CAUSES if isinstance(why, ended.Stopped)} == {
         *ended.STOPPED
     }
 
 
-@pytest.mark.parametrize("seen", [None, Watched(7, 0.99)])
+@pytest.mark.parametrize("seen", [None, 7])
 @pytest.mark.parametrize(
     "kind, state",
     [
-        (waiting.Busy, "elsewhere"),
-        (waiting.Busy, "lingers"),
-        (waiting.Does, "busy"),
+        (waiting.Busy, Elsewhere),
+        (waiting.Busy, Lingers),
+        (waiting.Does, Computes),
     ],
 )
 def test_where_the_culprit_stands_is_said_once(kind, state, seen):
-    stand = away(1, state, watched=seen)
+    stand = away(1, state, pid=seen)
     why = kind(rank=1, frame=HERE, stands=(stand,))
     failure = Failure("timeout", why, by_rank={0: left(0), 1: stand})
     assert not said_twice(failure)

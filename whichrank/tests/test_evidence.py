@@ -35,7 +35,8 @@ from whichrank.explain.symptoms import Symptom
 from whichrank.record import calls, stacks
 from whichrank.record.files import clip, shorten
 from whichrank.record.logs import ProgramLog, RankLog, TorchrunLog, read
-from whichrank.record.rank_end import Error, Exit, LastWord
+from whichrank.record.rank_end import Exit, LastWord, Uncaught
+from whichrank.record.rank_files import RankFiles
 from whichrank.record.stacks import Frame, own
 from whichrank.run.inside import errors, program
 
@@ -228,8 +229,33 @@ def test_a_log_that_was_read_before_the_end_counts():
     stood = after.as_it_stood(before)
     assert stood.lines == ["a line"] and stood.stack == before.stack
     assert (stood.traceback, stood.code, stood.end) == ("", None, None)
-    assert after.traceback, "it is a copy"
     assert before.as_it_stood(RankLog()).stack == before.stack
+
+
+def test_who_was_killed_with_its_proxy_has_no_code_though_torchrun_names_others():
+    files = RankFiles(exit=Exit(None, 5.0, 4.0))
+    log = RankLog.of(files, said=0)
+    assert (log.code, log.end) == (None, None)
+    assert RankLog.of(files, said=-9).code == -9
+    assert RankLog.of(RankFiles(), said=0).finished, "it left early"
+    assert RankLog.of(RankFiles()).code is None
+
+
+def test_where_a_rank_was_seen_tells_more_than_a_traceback_that_it_has_printed():
+    seen = [Frame("a.py", 3, "f")]
+    printed = TRACEBACK.format(line=7, says="no")
+    files = RankFiles(exit=Exit(1, 5.0), stderr=printed, seen=seen)
+    assert RankLog.of(files).stack == seen
+    assert RankLog.of(replace(files, seen=[])).stack[0].line == 7
+    raised = Uncaught("ValueError: no", printed, [Frame("a.py", 8, "f")])
+    assert RankLog.of(replace(files, raised=raised)).stack[0].line == 8
+
+
+def test_whom_the_guard_has_ended_was_asked_when_it_did():
+    before, after = (RankLog.of(RankFiles(exit=Exit(1, at))) for at in (4.0, 6.0))
+    log = TorchrunLog([before, after]).ended_at(5.0)
+    assert [rank.asked for rank in log.ranks] == [False, True]
+    assert not after.asked, "it is a copy"
 
 
 # --- what is made of it ---
@@ -334,12 +360,13 @@ def test_nobody_sends_is_told_with_the_first_ranks_line():
 
 
 def test_lines_facts_warnings_and_noise_are_told_apart():
-    log = RankLog()
-    for line in ('{"loss": 1}', '{"loss": 2, "step": 3}', "{no fact}", "", "a line"):
-        log.add_line(line)
+    words = TRACEBACK.format(line=1, says="no")
+    files = RankFiles(
+        stdout='{"loss": 1}\n{"loss": 2, "step": 3}\n{no fact}\n\na line\n',
+        stderr="a warning\n[Gloo] Rank 0 is connected\n\n[rank0]: " + words,
+    )
+    log = RankLog.of_output(files, code=1)
     assert (log.facts, log.lines) == ({"loss": 2, "step": 3}, ["{no fact}", "a line"])
-    words, log.code = TRACEBACK.format(line=1, says="no"), 1
-    log.add_stderr("a warning\n[Gloo] Rank 0 is connected\n\n[rank0]: " + words)
     assert (log.warnings, log.traceback) == (["a warning"], words)
 
 
@@ -387,7 +414,7 @@ def test_a_rank_that_was_asked_to_end_is_not():
 
 
 def test_a_rank_that_has_raised_and_does_not_end_is_named():
-    raised = Error("ValueError: no", time=1.0)
+    raised = Uncaught("ValueError: no", time=1.0)
     stack = [Frame("a.py", 5, "main")]
     found = diagnose(waiting(0, "barrier"), RankLog(raised=raised, stack=stack))
     assert (found.rank, found.frame.line) == (1, 5)
@@ -459,7 +486,7 @@ def test_a_victim_may_hide_what_led_to_its_error():
         raised = errors.raised(error)
     assert raised["error"] == "ValueError: could not sync"
     assert "Connection" not in raised["traceback"], "what is shown keeps to `from None`"
-    assert RankLog(code=1, raised=Error(**raised)).heard.gave_up
+    assert RankLog(code=1, raised=Uncaught(**raised)).heard.gave_up
 
 
 def test_who_destroys_its_group_waits_for_nobody():
@@ -722,9 +749,8 @@ def test_of_a_call_that_only_one_column_makes_nobody_knows_who_is_right():
 
 def test_who_makes_fewer_groups_than_the_others_is_named():
     def at(rank, name, groups):
-        log = waiting(rank, name)
-        log.groups = {str(number): [0, 1] for number in range(groups)}
-        return log
+        made = {str(number): [0, 1] for number in range(groups)}
+        return replace(waiting(rank, name), groups=made)
 
     found = diagnose(at(0, "new_group", 2), at(1, "new_group", 1))
     assert (found.symptom, found.rank) == (Symptom.GROUPS, 1)

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from whichrank.record.logs import RankLog
+from whichrank.record.rank_files import RankFiles
+from whichrank.record.rank_log import RankLog
 
 
 def nested(levels: int) -> str:
@@ -34,14 +35,12 @@ FACTS = {
 def test_what_can_be_no_fact_is_a_line(kind):
     if kind.startswith("an integer") and not hasattr(sys, "set_int_max_str_digits"):
         pytest.skip("this Python reads integers of any length")
-    log = RankLog()
-    log.add_line(NO_FACTS[kind])
+    log = RankLog.of_output(RankFiles(stdout=NO_FACTS[kind]))
     assert (log.facts, log.lines) == ({}, [NO_FACTS[kind]])
 
 
 @pytest.mark.parametrize("kind", FACTS)
 def test_what_is_odd_but_can_be_used_is_a_fact(kind):
-    log = RankLog()
-    log.add_line(FACTS[kind])
+    log = RankLog.of_output(RankFiles(stdout=FACTS[kind]))
     assert list(log.facts) == ["a"] and log.lines == []
     repr(log.facts), json.dumps(log.facts)

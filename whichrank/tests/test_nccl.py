@@ -12,9 +12,10 @@ import pytest
 
 from whichrank.explain import hang
 from whichrank.explain.stands import find_stands
-from whichrank.explain.symptoms import find
+from whichrank.explain.symptoms import in_words
 from whichrank.record.calls import from_flight
 from whichrank.record.heard import listen
+from whichrank.record.rank_end import Handled
 from whichrank.record.rank_log import RankLog
 from whichrank.record.stacks import Frame
 from whichrank.run.inside import program
@@ -83,7 +84,7 @@ def test_other_shapes_are_named_though_nccl_does_not_check_them():
 
 def test_a_rank_that_raised_and_waits_as_it_leaves_is_named_by_what_it_raised():
     leaves = [Frame(C10D, 1, "destroy_process_group"), Frame(PROGRAM, 70, "run")]
-    raised = {"error": "ValueError: a sample is broken", "frames": [[PROGRAM, 36, "f"]]}
+    raised = Handled("ValueError: a sample is broken", [Frame(PROGRAM, 36, "f")])
     logs = [log(SECOND) for _ in range(4)]
     logs[1] = log([FIRST], leaves, handles=raised)
     rank, symptom, said = told(logs)
@@ -157,4 +158,4 @@ WATCHDOGS = (
 def test_a_watchdog_only_says_that_somebody_else_is_missing():
     for said in WATCHDOGS:
         assert listen(said).gave_up
-        assert str(find(said)) == "absent"
+        assert str(in_words(said)) == "absent"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whichrank.explain.symptoms import Symptom, find
+from whichrank.explain.symptoms import Symptom, in_words
 from whichrank.record.torch_words import TABLE, TORCH
 
 # Messages as PyTorch, gloo, NCCL and the system write them.
@@ -131,7 +131,7 @@ MESSAGES = {
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_finds_its_symptom(name):
     for message in MESSAGES[name]:
-        assert find(f"RuntimeError: {message}") == name, message
+        assert in_words(f"RuntimeError: {message}") == name, message
 
 
 def test_every_row_has_a_message():
@@ -164,7 +164,7 @@ def _literal(pattern: str) -> bytes:
 
 
 def test_what_is_unknown_is_no_symptom():
-    assert find("ValueError: no such sample") is None
+    assert in_words("ValueError: no such sample") is None
 
 
 def test_a_symptom_is_the_string_that_a_learner_types():

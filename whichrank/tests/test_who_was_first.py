@@ -24,11 +24,13 @@ from whichrank.explain.causes.waiting import (
 )
 from whichrank.explain.failure import Failure
 from whichrank.explain.find import find_failure, find_notes
-from whichrank.record import stacks, stderr
+from whichrank.record import stacks
 from whichrank.record.calls import Call
 from whichrank.record.heard import Blames
-from whichrank.record.logs import RankLog, RunLog, TorchrunLog
-from whichrank.record.rank_end import Error, Exit, LastWord
+from whichrank.record.logs import RunLog, TorchrunLog
+from whichrank.record.rank_end import Exit, LastWord, Uncaught
+from whichrank.record.rank_files import RankFiles
+from whichrank.record.rank_log import RankLog
 from whichrank.record.stacks import Frame
 
 TRACEBACK = """Traceback (most recent call last):
@@ -44,28 +46,24 @@ def raised(time: float, error: str = "ValueError: no", asked=False, **more) -> R
     """Return the log of a rank that raised."""
     words = {"traceback": TRACEBACK.format(line=3, error=error), "error": error}
     words |= {"time": time, "frames": [Frame("a.py", 3, "work")]} | more
-    log = RankLog(raised=Error(**words), time=time)
-    log.exit, log.code = Exit(1, time + 0.01, asked or None), 1
-    log.add_stderr(log.raised.traceback)
-    return log
+    error = Uncaught(**words)
+    exit = Exit(1, time + 0.01, asked or None)
+    return RankLog.of(RankFiles(raised=error, exit=exit, stderr=error.traceback))
 
 
-def ended(time: float, code: int | None, asked=False) -> RankLog:
-    """Return the log of a rank that ended without a word."""
-    log = RankLog(time=time, code=code)
-    log.exit = Exit(code, time, asked or None)
-    return log
+def ended(time: float, code: int | None, asked=False, **more) -> RankLog:
+    """Return the log of a rank that ended without a word, or with some on stderr."""
+    return RankLog.of(RankFiles(exit=Exit(code, time, asked or None), **more))
 
 
-def left(time: float, code: int, *before: str) -> RankLog:
+def left(time: float, code: int, *before: str, **more) -> RankLog:
     """Return the log of a rank that left by sys.exit."""
-    log = ended(time, code)
-    log.end = LastWord(code, time, before=before, left_group=True)
-    return log
+    return ended(time, code, end=LastWord(code, time, before=before, **more))
 
 
-def well() -> RankLog:
-    return RankLog(end=LastWord(0, left_group=True, joined=True), code=0)
+def well(stderr: str = "") -> RankLog:
+    end = LastWord(0, left_group=True, joined=True)
+    return RankLog.of(RankFiles(end=end, stderr=stderr))
 
 
 def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
@@ -107,7 +105,7 @@ def test_who_failed_first_by_itself_is_named(logs, first):
     failure = explain(*logs)
     assert failure.rank == first, failure.report()
     other = logs[1 - first]
-    told = ends.find(other, other.code)
+    told = ends.of_rank(other)
     if told is None or told.is_victim:
         assert failure.by_rank == {} or told.blames is not Blames.GONE
     else:
@@ -116,7 +114,7 @@ def test_who_failed_first_by_itself_is_named(logs, first):
 
 def test_without_times_who_died_without_a_word_comes_first():
     logs = [RankLog(code=-6), RankLog(traceback=TRACEBACK, code=1), RankLog(code=3)]
-    order = [ends.find(log, log.code).order() for log in logs]
+    order = [ends.of_rank(log).order() for log in logs]
     assert order[2] < order[1] < order[0]
 
 
@@ -139,7 +137,7 @@ def test_who_loses_a_server_has_lost_no_rank(error, rank):
 
 def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
     slow = raised(5.0, asked=6.0)
-    slow.exit, slow.code = replace(slow.exit, code=-15), -15
+    slow = replace(slow, exit=replace(slow.exit, code=-15), code=-15)
     failure = explain(ended(5.3, 3, asked=6.0), slow)
     assert (failure.rank, failure.cause) == (1, "ValueError: no")
 
@@ -155,8 +153,7 @@ def test_what_was_said_before_a_run_is_stopped_comes_first(stopped):
 
 
 def test_a_rank_that_has_raised_and_does_not_end_has_failed():
-    hangs = raised(5.0)
-    hangs.exit, hangs.code = None, None
+    hangs = replace(raised(5.0), exit=None, code=None)
     failure = explain(RankLog(), hangs, stopped="timeout")
     assert (failure.kind, failure.rank) == ("exception", 1)
     assert failure.cause == "ValueError: no"
@@ -168,8 +165,8 @@ def test_victims_do_not_explain_why_a_run_stands_still(log):
 
 
 def test_a_traceback_that_may_have_been_caught_is_no_failure():
-    log = RankLog(["a line"])
-    log.add_stderr(TRACEBACK.format(line=3, error="ValueError: no"))
+    words = TRACEBACK.format(line=3, error="ValueError: no")
+    log = RankLog.of(RankFiles(stdout="a line", stderr=words))
     failure = explain(RankLog(), log, stopped="timeout")
     assert (failure.kind, failure.rank) == ("timeout", 1)
     printed = failure.also[0]
@@ -244,11 +241,10 @@ def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
 
 def test_a_meeting_that_fails_again_and_again_is_no_bug():
     def fails() -> RankLog:
-        log = raised(5.0, "torch.distributed.DistNetworkError: no answer")
         c10d = f"/x/site-packages/torch/{stacks.C10D}"
         frames = [Frame(c10d, 1, "init_process_group"), Frame("a.py", 3, "main")]
-        log.raised = replace(log.raised, frames=frames)
-        return log
+        error = "torch.distributed.DistNetworkError: no answer"
+        return raised(5.0, error, frames=frames)
 
     failure = explain(fails(), fails(), earlier=[[fails(), fails()]])
     assert failure.why.inside == "init_process_group"
@@ -270,11 +266,10 @@ def test_whose_model_is_another_is_told_by_all_that_ddp_says(rank):
 
 
 def test_who_logs_that_a_peer_is_lost_and_exits_is_a_victim():
-    logged = ended(1.0, 1)
-    logged.add_stderr("ERROR:root:lost\n" + TRACEBACK.format(line=3, error=LOST))
+    lost = TRACEBACK.format(line=3, error=LOST)
+    logged = ended(1.0, 1, stderr="ERROR:root:lost\n" + lost)
     assert explain(logged, raised(1.05)).rank == 1
-    handled = ended(1.0, 1)
-    handled.add_stderr(TRACEBACK.format(line=3, error=LOST) + "no more data\n")
+    handled = ended(1.0, 1, stderr=lost + "no more data\n")
     assert explain(handled, raised(1.05)).rank == 0
 
 
@@ -329,17 +324,16 @@ def test_a_rank_that_has_gone_on_is_not_where_it_was_seen(tmp_path, line, values
 
 
 def test_a_traceback_for_which_there_was_no_room_is_shown_from_stderr():
-    log = raised(5.0)
-    log.raised = replace(log.raised, traceback="")
-    log.add_stderr("a line\n" + TRACEBACK.format(line=3, error="ValueError: no"))
+    said = "a line\n" + TRACEBACK.format(line=3, error="ValueError: no")
+    error = replace(raised(5.0).raised, traceback="")
+    log = RankLog.of(RankFiles(raised=error, stderr=said), 1)
     assert log.warnings[0] == "a line" and log.warnings[-1] == "ValueError: no"
     assert log.traceback == "ValueError: no"
-    assert ends.find(log, 1).cause.error == "ValueError: no"
+    assert ends.of_rank(log).cause.error == "ValueError: no"
 
 
 def test_who_left_by_sys_exit_has_a_line():
-    log = left(5.0, 1, "OSError: nfs")
-    log.end = replace(log.end, frames=[Frame("a.py", 9, "main")])
+    log = left(5.0, 1, "OSError: nfs", frames=[Frame("a.py", 9, "main")])
     assert explain(log, well()).line == 9
 
 
@@ -365,8 +359,7 @@ def reduced(number: int, line: int, size: int = 4, done: bool = True) -> Call:
 
 
 def test_of_a_rank_that_has_caught_its_exception_and_left_that_is_told():
-    quits = well()
-    quits.add_stderr(TRACEBACK.format(line=5, error="ValueError: bad sample 7"))
+    quits = well(TRACEBACK.format(line=5, error="ValueError: bad sample 7"))
     here = [in_call(rank, reduced(1, 9, done=False)) for rank in (0, 2)]
     failure = explain(here[0], quits, here[1])
     assert (failure.rank, type(failure.why)) == (1, Absent)
@@ -376,8 +369,7 @@ def test_of_a_rank_that_has_caught_its_exception_and_left_that_is_told():
 
 def test_whom_gloo_aborts_has_brought_the_other_size():
     here = [in_call(rank, reduced(1, 9, 80_000, done=False)) for rank in (0, 2)]
-    died = ended(5.0, -6)
-    died.remarks = stderr.split("op.preamble.length <= op.nbytes. 53336 vs 46668")
+    died = ended(5.0, -6, stderr="op.preamble.length <= op.nbytes. 53336 vs 46668")
     failure = explain(here[0], died, here[1])
     assert (failure.rank, type(failure.why)) == (1, SizesDiffer)
     assert failure.why.name == "all_reduce"
@@ -410,12 +402,9 @@ def test_ranks_that_make_groups_in_another_order_are_told_so():
 
 
 def test_the_source_of_a_warning_is_no_last_word():
-    log = ended(5.0, 4)
     warned = 'a.py:7: UserWarning: this option is old\n  warnings.warn("this option")\n'
-    log.add_stderr(warned)
-    assert log.last_words == ""
-    log.add_stderr("no data\n" + warned)
-    assert log.last_words == "no data"
+    assert ended(5.0, 4, stderr=warned).last_words == ""
+    assert ended(5.0, 4, stderr="no data\n" + warned).last_words == "no data"
 
 
 def test_who_still_imports_serves_no_remote_call():

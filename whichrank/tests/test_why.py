@@ -12,7 +12,6 @@ import pytest
 from support import HOUSE
 from test_evidence import said_twice
 
-from whichrank.explain.cause import Watched
 from whichrank.explain.causes.beside import StoodStill, Unrecorded
 from whichrank.explain.causes.waiting import (
     Absent,
@@ -47,12 +46,12 @@ def stack(line: int, call: str = "", **values: str) -> list[Frame]:
 
 def seen(line: int = 0, call: str = "", moved: bool = False, **more) -> Seen:
     log = RankLog(stack=stack(line, call) if line else [])
-    return Seen(log, Watched(7, **more), moved)
+    return Seen(log, 7, moved=moved, **more)
 
 
 def standing(*stacks: list[Frame]) -> dict[int, Seen]:
     """Return what was seen of ranks that have stood there all the time."""
-    return {r: Seen(RankLog(stack=s), Watched(7)) for r, s in enumerate(stacks)}
+    return {r: Seen(RankLog(stack=s), 7) for r, s in enumerate(stacks)}
 
 
 WAITS = seen(30, "all_reduce")
@@ -270,8 +269,7 @@ def test_what_may_be_no_handle_is_not_said_to_be_waited_for(code, waits):
 @pytest.mark.parametrize("share, rank", [(0.0, None), (0.99, 0)])
 def test_who_is_idle_in_a_backward_may_wait_for_gradients(share, rank):
     engine = Frame(f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward")
-    watched = Watched(7, share=share)
-    backward = Seen(RankLog(stack=[engine, *stack(20)]), watched)
+    backward = Seen(RankLog(stack=[engine, *stack(20)]), 7, share)
     failure = judge({0: backward, 1: seen(30, "barrier")}, 2, 8)
     assert failure.rank == rank, failure.report()
     assert share or "rank 0 in backward, rank 1 in barrier" in failure.cause

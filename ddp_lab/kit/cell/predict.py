@@ -207,7 +207,7 @@ def _lines_of(failure: Failure) -> set[int | None]:
 def _symptoms_of(failure: Failure) -> list[Symptom]:
     """Return both symptoms of one rank that waits in a call that no other one makes."""
     both = [Symptom.ABSENT, Symptom.DIFFERENT_CALLS]
-    waits = any(stand.state == "waits" for stand in _stands_of(failure))
+    waits = any(stand.waits for stand in _stands_of(failure))
     return (
         both if failure.rank is not None and waits and failure.symptom in both else []
     )

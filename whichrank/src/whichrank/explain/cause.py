@@ -1,91 +1,81 @@
 """Where a rank stands, and what a cause is: facts, each with its own sentence.
 
-The causes themselves are in `causes/`, a dataclass for each. Where one rank or node is
-to blame, a report puts its name in front, so that a sentence goes on from there:
-`has not come, and ...`.
+The stands themselves are in `states.py`, the causes in `causes/`, a dataclass for each.
+Where one rank or node is to blame, a report puts its name in front, so that a sentence
+goes on from there: `has not come, and ...`.
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
 from whichrank.explain.symptoms import Symptom
-from whichrank.record.calls import Call
 from whichrank.record.stacks import Frame
-from whichrank.record.words import ranks
 
 MEETING = "init_process_group"
 NO_LINE = "a line of a library"
-SHOWN = 3  # of the lines at which a moving rank was seen, and of what is beside it
+SHOWN = 3  # of several lines, and of what is beside a rank
 
 
 @dataclass(frozen=True)
-class Watched:
-    """What several looks from outside show of a rank beside its stack."""
-
-    pid: int
-    share: float = 0.0
-    """Of a core."""
-    places: tuple[str, ...] = ()
-    """The lines at which it was seen, if it moves."""
-    trouble: str = ""
-    """Why it cannot be seen."""
-
-
-@dataclass(frozen=True)
-class Stand:
-    """Where one rank stood."""
+class Stand(ABC):
+    """Where one rank stood: a class of `states.py`, and what each of them has."""
 
     rank: int
-    state: str
-    """"waits" in a communication, "elsewhere", "stopped" (halted by a signal),
-    "lingers" (has done its main program, and does not end), "left", or "unknown";
-    of one that is watched also "moves", "busy", "away" (on another machine), or
-    "unseen"."""
     frame: Frame | None = None
     """The program's own line."""
-    name: str = ""
-    """The function that it waits in, such as `all_reduce` or `send`; or what of it
-    lingers, such as `thread Thread-1`."""
-    call: Call | None = None
-    """The same as the flight recorder has it; it knows no send and recv of gloo."""
-    peers: tuple[int, ...] = ()
-    """The ranks that it waits for, as far as that is known."""
-    root: int | None = None
-    """The src or dst of a collective that has one."""
-    names_group: bool = False
-    """Whether the call was given a group, of which a stack does not tell the ranks."""
-    members: str = ""
-    """The ranks of the group that it makes, as they were given."""
-    end: "Ended | None" = None
-    """How it ended if not well, or what it has raised before it came here."""
+    _: KW_ONLY
     outer: tuple[Frame, ...] = field(default=(), repr=False, compare=False)
     """All lines of the program in which it was, from the innermost."""
     beside: tuple[tuple[str, Frame | None], ...] = ()
     """Where its other threads and its processes stand, by name."""
-    printed: str = ""
-    """Its last line, if nothing else is known."""
-    watched: Watched | None = None
+    pid: int | None = None
+    """Of the process, if it was watched from outside; 0 if there is none."""
 
-    @property
-    def group(self) -> str:
-        """The group of its call; nothing if that is not known."""
-        return self.call.group if self.call else ""
+    state: ClassVar[str]
+    """Its name for other programs, as in a `--report`."""
+    waits: ClassVar[bool] = False
+    """Whether it waits for other ranks in a communication."""
+
+    @abstractmethod
+    def does(self, at: str) -> str:
+        """Return what the rank does `at` its line, which may be empty."""
 
     def __str__(self) -> str:
         """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
-        return f"{self._stands()}{self._process()}"
+        at = f" at {self.frame.place}" if self.frame else ""
+        return f"{self.does(at)}{self._process()}"
 
     def now(self) -> str:
         """Return what the rank does, where a picture shows its line and its call."""
-        if self.state == "waits":
-            return f"waits in {self.name}{self._for_peers()}"
-        if self.state == "elsewhere":
-            return f"is in its own code{self._process()}"
-        if self.state == "lingers":
-            return f"does not end{self._process()}"
-        return str(replace(self, frame=None))
+        return f"{self.does('')}{self._process()}"
+
+    @property
+    def name(self) -> str:
+        """The function that it waits in, or what of it lingers; nothing of others."""
+        return ""
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """The ranks that it waits for, as far as that is known."""
+        return ()
+
+    @property
+    def end(self) -> "Ended | None":
+        """How it ended if not well, or what it has raised before it came here."""
+        return None
+
+    @property
+    def unable(self) -> str:
+        """Why it will not come, ever: it was halted, or has raised; else nothing."""
+        return ""
+
+    @property
+    def watched(self) -> bool:
+        """Whether several looks from outside tell of it."""
+        return self.pid is not None
 
     def others(self) -> list[str]:
         """Return where the other threads of a rank stand, and its processes."""
@@ -99,67 +89,20 @@ class Stand:
         """Return its line, as in `sick.py:45`."""
         return self.frame.short if self.frame else NO_LINE
 
-    def halted(self) -> str:
-        """Return that a signal has halted it."""
-        by = "by a signal or a debugger" if self.watched else "(SIGSTOP)"
-        return f"is stopped {by}"
-
     def clause(self) -> str:
         """Return where it is, if it waits for no other: `stands at sick.py:45`."""
-        if self.state == "lingers":
-            return self._lingers(self.frame.short if self.frame else "")
         return f"stands at {self.place()}"
-
-    def _stands(self) -> str:
-        at, seen = (f" at {self.frame.place}" if self.frame else ""), self.watched
-        match self.state:
-            case "waits":
-                name = self.call.whole if self.call else self.name
-                return f"waits in {name}{self._for_peers()}{at}"
-            case "left" if self.end:
-                return self.end.ending()
-            case "left" if seen:
-                return "is not there: it has ended, or was never started"
-            case "left":
-                return "has left"
-            case "stopped":
-                return f"{self.halted()}{at}"
-            case "lingers":
-                return self._lingers(self.frame.place if self.frame else "")
-            case "away":
-                return "is not on this machine: `whichrank why` there tells"
-            case "moves" if seen:
-                more = " and more" if len(seen.places) > SHOWN else ""
-                lines = f"at {', '.join(seen.places[-SHOWN:])}{more}"
-                return f"moves: seen {lines if seen.places else 'in libraries only'}"
-            case "busy" if seen:
-                return f"is busy{at} ({seen.share:.0%} of a core)"
-            case "unseen" if seen:
-                return seen.trouble or "gives no stack"
-            case "elsewhere" if seen:
-                return f"stands{at or f' at {NO_LINE}'}"
-            case "elsewhere":
-                return "; ".join([f"stands{at}", *self.others()])
-        return f"last printed {self.printed!r}" if self.printed else "printed nothing"
-
-    def _lingers(self, place: str) -> str:
-        still = f"is still at {place}" if place else "has not ended"
-        still = f"{self.name} {still}" if self.name else "it does not end"
-        return f"has ended its main program, but {still}"
-
-    def _for_peers(self) -> str:
-        return f" for {ranks(self.peers)}" if self.peers else ""
 
     def _process(self) -> str:
         """Return which process it is of those that were watched, and its threads."""
-        if not self.watched or not self.watched.pid:
+        if not self.pid:
             return ""
         there = [(name, f) for name, f in self.beside[:SHOWN] if f]
         more = "".join(
             f"\n    its {name.removeprefix('a ')} stands at {f.place}"
             for name, f in there
         )
-        return f" [pid {self.watched.pid}]{more}"
+        return f" [pid {self.pid}]{more}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ peer has gone complains at once. So every rank's own evidence is read here.
 """
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from whichrank.explain.cause import Ended
 from whichrank.explain.causes.ended import Exited, Raised, Signalled
@@ -20,7 +20,7 @@ HEADSTART = 0.1  # seconds by which the end of a rank may be seen late
 
 
 @dataclass(frozen=True)
-class End:
+class Verdict:
     """How one rank failed."""
 
     cause: Ended
@@ -61,16 +61,11 @@ class End:
         return 0, self.time - (0 if known else HEADSTART)
 
 
-def find(log: RankLog, code: int | None) -> End | None:
-    """Return how the rank failed; None if nothing says that it did.
-
-    Args:
-        log: what it left behind.
-        code: its exit code.
-    """
+def of_rank(log: RankLog) -> Verdict | None:
+    """Return how the rank failed; None if nothing says that it did."""
     if log.finished:
         return None
-    log = replace(log, code=code)
+    code = log.code
     asked = log.asked or log.exit is None and code == -signal.SIGTERM
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
     if code is not None and code < 0 and not log.raised:
@@ -85,7 +80,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     else:
         return None
     own_time = bool(log.end and log.end.time)
-    return End(cause, log.heard, log.traceback, log.time, asked, own_time)
+    return Verdict(cause, log.heard, log.traceback, log.time, asked, own_time)
 
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:

@@ -35,13 +35,15 @@ from whichrank.explain.causes.waiting import (
     CallsDiffer,
     SizesDiffer,
 )
-from whichrank.explain.ends import End
+from whichrank.explain.ends import Verdict
 from whichrank.explain.failure import Failure
 from whichrank.explain.symptoms import Symptom
 from whichrank.record import stacks
 from whichrank.record.logs import ProgramLog, RankLog, RunLog, TorchrunLog
 from whichrank.record.torch_words import REPORT, Blames
 from whichrank.record.words import signal_name
+
+Verdicts = dict[int, Verdict]  # of the ranks that have failed
 
 
 def find_failure(
@@ -62,18 +64,18 @@ def find_failure(
     """
     if isinstance(log, ProgramLog):
         return _of_program(log, code, stopped, limit)
-    codes = [rank.code for rank in log.ranks]
     if stopped:
         failure = _stopped(log.ranks, stopped, limit)
     elif code == 0:
         return None, [code for _ in log.ranks]
     elif log.ranks and all(rank.finished for rank in log.ranks):
-        return None, codes
+        return None, [rank.code for rank in log.ranks]
     else:
-        codes = [code] if codes == [None] else codes
-        failure = _first_failure(log, code, codes)
+        if [rank.code for rank in log.ranks] == [None]:
+            log = log.with_code(code)
+        failure = _first_failure(log, code)
     if log.agents:
-        failure = _of_nodes(failure, log, codes, stopped)
+        failure = _of_nodes(failure, log, stopped)
     before = _earlier(log)
     met = [each for each in before if not _meeting(each)]
     # A failed meeting is no failure of the program's, and so never a bug.
@@ -82,6 +84,7 @@ def find_failure(
     if met and last is None:
         again = NotMetAgain(of=failure.why, shares_store=log.shares_store)
         failure = replace(met[-1], also=(again,))
+    codes = [rank.code for rank in log.ranks]
     return replace(failure, attempts=ways, places=log.places), codes
 
 
@@ -94,13 +97,13 @@ def _of_program(
     nothing is known but their lines.
     """
     codes = [None if stopped else code for _ in log.ranks]
-    program = log.ranks[0]
+    program = log.with_code(code).ranks[0]
     if stopped and not program.raised:
         return _stopped(log.ranks, stopped, limit), codes
-    end = ends.find(program, code)
-    if code == 0 or end is None:
+    verdict = ends.of_rank(program)
+    if code == 0 or verdict is None:
         return None, codes
-    failure = _failed_by_itself([program], 0, {0: end})
+    failure = _failed_by_itself([program], 0, {0: verdict})
     also = [replace(each, rank=None) for each in failure.also]
     also += [Stopped(by=stopped, limit=limit)] if stopped else []
     why = replace(failure.why, rank=None)
@@ -117,7 +120,7 @@ def _earlier(log: RunLog) -> list[Failure]:
     """Return why each attempt failed after which torchrun restarted the ranks."""
     failures = []
     for ranks, change in zip_longest(log.earlier, log.changes):
-        failure = _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
+        failure = _first_failure(TorchrunLog(ranks), 1)
         own = failure.rank is not None and not ranks[failure.rank].asked
         gone = change and failure.rank in change.ranks
         if change and (change.lost or change.come) and (not own or gone):
@@ -148,22 +151,20 @@ def find_notes(log: RunLog) -> list[Cause]:
     return notes
 
 
-def _of_nodes(
-    failure: Failure, log: RunLog, codes: list[int | None], stopped: str | None
-) -> Failure:
+def _of_nodes(failure: Failure, log: RunLog, stopped: str | None) -> Failure:
     """Return the failure of a node, if it comes before what the ranks show."""
     if stopped not in (None, "timeout"):
         return failure
-    by_rank = _ends(log.ranks, codes)
+    by_rank = _verdicts(log.ranks)
     own = [e.time for e in by_rank.values() if not e.is_victim]
     lost = nodes.gone(log.agents)
     if lost and not any(time < lost[1] for time in own):
         return _node_failed(failure, lost[0])
-    noticed = min((end.time for end in by_rank.values()), default=time.time())
+    noticed = min((verdict.time for verdict in by_rank.values()), default=time.time())
     trouble = None
     if not own and (failure.rank is None or by_rank):
         trouble = nodes.cut_off(log.agents, noticed)
-        heard = {rank: end.heard for rank, end in by_rank.items()}
+        heard = {rank: verdict.heard for rank, verdict in by_rank.items()}
         trouble = trouble or nodes.own_loopback(log.agents, heard)
     if not log.ranks:
         trouble = trouble or nodes.never_met(log.agents)
@@ -180,44 +181,46 @@ def _node_failed(failure: Failure, trouble: Cause) -> Failure:
     return replace(of_node, stands=failure.stands)
 
 
-def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
+def _first_failure(log: RunLog, code: int) -> Failure:
     """Return the failure that came first: that of a rank, or of the command itself."""
-    by_rank = _ends(log.ranks, codes)
+    by_rank = _verdicts(log.ranks)
     if not by_rank or _launcher_was_first(log, code, by_rank):
         return _launch_failure(log.stderr, code)
     first = _first(by_rank)
     if by_rank[first].is_victim and not log.agents:
         # A signal may have ended one before torchrun's request could reach it.
-        for rank, end in by_rank.items():
-            left, by_signal = log.ranks[rank].exit, isinstance(end.cause, Signalled)
-            if by_signal and left and end.time < (left.asked or 0):
-                by_rank[rank] = replace(end, asked=False)
+        for rank, verdict in by_rank.items():
+            left, by_signal = log.ranks[rank].exit, isinstance(verdict.cause, Signalled)
+            if by_signal and left and verdict.time < (left.asked or 0):
+                by_rank[rank] = replace(verdict, asked=False)
         first = _first(by_rank)
     if by_rank[first].is_victim:
         return _not_together(log.ranks, first, by_rank)
     return _failed_by_itself(log.ranks, first, by_rank)
 
 
-def _launcher_was_first(log: RunLog, code: int, by_rank: dict[int, End]) -> bool:
+def _launcher_was_first(log: RunLog, code: int, by_rank: Verdicts) -> bool:
     """Tell whether torchrun failed, was told to end or was killed while all went well.
 
     Its report of ranks that have failed is no failure of its own.
     """
     if code < 0:  # then nobody asks the ranks, and the guard ends them
         asked = (Signalled, -signal.SIGTERM)
-        return all(end.asked or end.cause.way == asked for end in by_rank.values())
+        return all(
+            verdict.asked or verdict.cause.way == asked for verdict in by_rank.values()
+        )
     error = stacks.last_error(log.stderr)
     its_own = bool(error) and REPORT not in error
-    return its_own and all(end.asked for end in by_rank.values())
+    return its_own and all(verdict.asked for verdict in by_rank.values())
 
 
-def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
+def _verdicts(logs: list[RankLog]) -> Verdicts:
     """Return by rank how it failed, of those that did."""
-    all_ends = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
-    return {rank: end for rank, end in all_ends.items() if end}
+    of_all = {rank: ends.of_rank(log) for rank, log in enumerate(logs)}
+    return {rank: verdict for rank, verdict in of_all.items() if verdict}
 
 
-def _first(by_rank: dict[int, End]) -> int:
+def _first(by_rank: Verdicts) -> int:
     """Return the rank that failed first.
 
     A size that gloo did not expect comes before whatever was computed from it.
@@ -227,16 +230,15 @@ def _first(by_rank: dict[int, End]) -> int:
     )
 
 
-def _failed_by_itself(
-    logs: list[RankLog], first: int, by_rank: dict[int, End]
-) -> Failure:
-    end = by_rank[first]
+def _failed_by_itself(logs: list[RankLog], first: int, by_rank: Verdicts) -> Failure:
+    verdict = by_rank[first]
     others: dict[int, Cause | Stand] = _failures(by_rank, first)
-    why = replace(end.cause, rank=first, symptom=_symptom(end.cause, logs[first]))
-    also = _also(end, first, logs, why.symptom)
+    symptom = _symptom(verdict.cause, logs[first])
+    why = replace(verdict.cause, rank=first, symptom=symptom)
+    also = _also(verdict, first, logs, symptom)
     if also and isinstance(also[0], NotTheSame):  # a wrong sum, say, comes of it
         why = replace(why, symptom=also[0].of.symptom)
-    return Failure(_kind(why), why, also, end.traceback, others)
+    return Failure(_kind(why), why, also, verdict.traceback, others)
 
 
 def _kind(why: Cause) -> str:
@@ -247,16 +249,16 @@ def _kind(why: Cause) -> str:
 
 
 def _also(
-    end: End, first: int, logs: list[RankLog], symptom: Symptom | None
+    verdict: Verdict, first: int, logs: list[RankLog], symptom: Symptom | None
 ) -> tuple[Cause, ...]:
     """Return what else is known of a rank that failed."""
     if symptom:  # a signal's usual meaning is part of the cause already
-        by_signal = isinstance(end.cause, Signalled)
+        by_signal = isinstance(verdict.cause, Signalled)
         return () if by_signal else (KnownAs(symptom=symptom),)
     if difference := hang.find_difference([log.calls for log in logs]):
         return (NotTheSame(of=difference, failed=True),)
     printed = logs[first].other_traceback
-    left = isinstance(end.cause, Exited)
+    left = isinstance(verdict.cause, Exited)
     return (_printed(first, printed),) if left and printed else ()
 
 
@@ -265,17 +267,17 @@ def _symptom(cause: Cause, log: RankLog | None = None) -> Symptom | None:
     if isinstance(cause, Signalled):
         return symptoms.of_signal(-cause.code)
     words = cause.error if isinstance(cause, Raised) else getattr(cause, "words", "")
-    symptom = symptoms.find(words)
+    symptom = symptoms.in_words(words)
     own = symptom is Symptom.VICTIM and log and log.heard.blames is not Blames.GONE
     return None if own else symptom
 
 
-def _failures(by_rank: dict[int, End], first: int) -> dict[int, Cause | Stand]:
+def _failures(by_rank: Verdicts, first: int) -> dict[int, Cause | Stand]:
     """Return the other ranks' failures, if they were their own."""
     return {
-        rank: end.cause
-        for rank, end in sorted(by_rank.items())
-        if rank != first and end.blames is not Blames.GONE
+        rank: verdict.cause
+        for rank, verdict in sorted(by_rank.items())
+        if rank != first and verdict.blames is not Blames.GONE
     }
 
 
@@ -287,8 +289,10 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     stood = stands.find_stands(logs)
     stop = Stopped(by=stopped, limit=limit)
     others: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    by_rank = _ends(logs, [log.code for log in logs])
-    if own := {rank: end for rank, end in by_rank.items() if not end.is_victim}:
+    by_rank = _verdicts(logs)
+    if own := {
+        rank: verdict for rank, verdict in by_rank.items() if not verdict.is_victim
+    }:
         first = _first(own)
         failure = _failed_by_itself(logs, first, by_rank)
         others.pop(first)
@@ -333,10 +337,10 @@ def _printed(rank: int, traceback: str) -> Printed:
     return Printed(rank=rank, frame=frame, error=error)
 
 
-def _not_together(logs: list[RankLog], first: int, by_rank: dict[int, End]) -> Failure:
+def _not_together(logs: list[RankLog], first: int, by_rank: Verdicts) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
-    end, stood = by_rank[first], stands.find_stands(logs)
-    aborted = (first, end.heard.sizes[1]) if end.heard.sizes else None
+    verdict, stood = by_rank[first], stands.find_stands(logs)
+    aborted = (first, verdict.heard.sizes[1]) if verdict.heard.sizes else None
     why: Cause | None = hang.find_difference([log.calls for log in logs], aborted)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
         why = _told_by_torch(logs, first, by_rank, stood)
@@ -346,23 +350,23 @@ def _not_together(logs: list[RankLog], first: int, by_rank: dict[int, End]) -> F
         odd = odd_one({rank: e.heard.parameters for rank, e in by_rank.items()})
         first = first if odd is None else odd  # whose model DDP finds to be another
         return replace(_failed_by_itself(logs, first, by_rank), stands=stood)
-    also: list[Cause] = [Complaint(rank=first, of=end.cause)]
-    traceback = end.traceback
+    also: list[Cause] = [Complaint(rank=first, of=verdict.cause)]
+    traceback = verdict.traceback
     if why.rank is not None and logs[why.rank].finished:
         if printed := logs[why.rank].other_traceback:  # which it has caught, and left
             also, traceback = [_printed(why.rank, printed), *also], printed
-    failure = Failure(_kind(end.cause), why, tuple(also))
+    failure = Failure(_kind(verdict.cause), why, tuple(also))
     others: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     return replace(failure, traceback=traceback, by_rank=others, stands=stood)
 
 
 def _told_by_torch(
-    logs: list[RankLog], first: int, by_rank: dict[int, End], stood: list[Stand]
+    logs: list[RankLog], first: int, by_rank: Verdicts, stood: list[Stand]
 ) -> Cause | None:
     """Return the cause that gloo, DDP or TORCH_DISTRIBUTED_DEBUG=DETAIL has printed."""
-    end = by_rank[first]
-    frame, symptom = end.cause.frame, Symptom.DIFFERENT_TENSORS
-    if sizes := end.heard.sizes:
+    verdict = by_rank[first]
+    frame, symptom = verdict.cause.frame, Symptom.DIFFERENT_TENSORS
+    if sizes := verdict.heard.sizes:
         why = SizesDiffer(
             frame=frame,
             symptom=symptom,
@@ -371,15 +375,18 @@ def _told_by_torch(
             name=stood[first].name or stands.called(logs[first]),
         )
         return _with_silent(why, logs, by_rank, stood)
-    if len(end.heard.calls) != 2:
+    if len(verdict.heard.calls) != 2:
         return None
-    if len({call.name for call in end.heard.calls.values()}) > 1:
+    if len({call.name for call in verdict.heard.calls.values()}) > 1:
         symptom = Symptom.DIFFERENT_CALLS
-    return CallsDiffer(frame=frame, symptom=symptom, calls=end.heard.calls)
+    return CallsDiffer(frame=frame, symptom=symptom, calls=verdict.heard.calls)
 
 
 def _with_silent(
-    why: SizesDiffer, logs: list[RankLog], by_rank: dict[int, End], stood: list[Stand]
+    why: SizesDiffer,
+    logs: list[RankLog],
+    by_rank: Verdicts,
+    stood: list[Stand],
 ) -> SizesDiffer:
     """Blame the one rank that has left no record, where all others made one call.
 

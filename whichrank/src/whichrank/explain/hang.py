@@ -27,6 +27,18 @@ from whichrank.explain.causes.waiting import (
     RootsDiffer,
 )
 from whichrank.explain.stands import ROOT_ARGUMENT, RPC
+from whichrank.explain.states import (
+    Away,
+    Computes,
+    Elsewhere,
+    Halted,
+    Left,
+    Lingers,
+    Moves,
+    Unknown,
+    Unseen,
+    Waits,
+)
 from whichrank.explain.symptoms import Symptom
 from whichrank.record.calls import (
     Call,
@@ -37,10 +49,10 @@ from whichrank.record.calls import (
 )
 from whichrank.record.rank_log import RankLog
 
-RESTLESS = {"moves", "busy", "unseen", "away"}  # of which nobody knows what comes next
+RESTLESS = (Moves, Computes, Unseen, Away)  # of which nobody knows what comes next
 # The states of whom the others may be waiting for, first of those who will hardly come.
-MISSING = ("stopped", "left", "elsewhere", "busy", "moves")
-AWAY = ("elsewhere", "lingers", "left", "stopped")  # where a rank is that does not come
+MISSING = (Halted, Left, Elsewhere, Computes, Moves)
+ABSENT = (Elsewhere, Lingers, Left, Halted)  # of a rank that does not come
 SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
 LOCAL = "use_local_synchronization"
 LARGE = 2**20  # bytes from which on gloo cuts a tensor into more pieces
@@ -54,9 +66,9 @@ class Snapshot:
     stands: Sequence[Stand]
 
     @cached_property
-    def waiting(self) -> list[Stand]:
+    def waiting(self) -> list[Waits]:
         """Return where those stand that wait in a communication."""
-        return [stand for stand in self.stands if stand.state == "waits"]
+        return [stand for stand in self.stands if isinstance(stand, Waits)]
 
     @cached_property
     def calls(self) -> list[list[Call]]:
@@ -75,7 +87,7 @@ class Snapshot:
 def diagnose(logs: Sequence[RankLog], stands: Sequence[Stand]) -> Cause | None:
     """Return why the run stands still; None if what is known does not tell."""
     seen = Snapshot(logs, stands)
-    if RESTLESS & {stand.state for stand in stands}:
+    if any(isinstance(stand, RESTLESS) for stand in stands):
         return _restless(seen)
     return next(filter(None, (step(seen) for step in STEPS)), None)
 
@@ -191,7 +203,7 @@ def _counts(made: dict[int, list[Call]]) -> list[Counted]:
 def _groups_differ(seen: Snapshot) -> Cause | None:
     """Some rank makes a group, and others have made fewer, or make another one."""
     names = {stand.name for stand in seen.waiting}
-    if "new_group" not in names or any(s.state in AWAY for s in seen.stands):
+    if "new_group" not in names or any(isinstance(s, ABSENT) for s in seen.stands):
         return None
     if any(f.values.get(LOCAL) == "True" for log in seen.logs for f in log.stack):
         return None  # then only members make a group
@@ -240,10 +252,11 @@ def _roots_differ(seen: Snapshot) -> Cause | None:
 
 def _circle(seen: Snapshot) -> Cause | None:
     """Each of some ranks waits for the next one."""
-    path = _shortest_circle({s.rank: s.peers for s in seen.waiting})
+    waiting = {stand.rank: stand for stand in seen.waiting}
+    path = _shortest_circle({rank: stand.peers for rank, stand in waiting.items()})
     if not path:
         return None
-    stands = tuple(seen.stands[rank] for rank in path)
+    stands = tuple(waiting[rank] for rank in path)
     cause = Circle(
         frame=stands[0].frame,
         symptom=Symptom.CYCLE,
@@ -290,7 +303,7 @@ def _other_group(seen: Snapshot, cause: Circle, calls: dict[int, Call]) -> Cause
         return None
     rank = odd_one(groups)
     frame = cause.frame if rank is None else seen.stands[rank].frame
-    waiting = tuple(seen.stands[rank] for rank in groups)
+    waiting = tuple(stand for stand in seen.waiting if stand.rank in groups)
     symptom = Symptom.DIFFERENT_CALLS
     return Apart(rank=rank, frame=frame, symptom=symptom, waiting=waiting)
 
@@ -334,20 +347,21 @@ def _tells(
 
 def _absent(seen: Snapshot) -> Cause | None:
     """Name the ranks for which others wait, and that wait for nobody."""
-    absent = [stand for stand in seen.stands if stand.state in AWAY]
+    absent: list[Stand] = [s for s in seen.stands if isinstance(s, ABSENT)]
     wanted = {peer for stand in seen.waiting for peer in stand.peers}
     if not seen.waiting or not (absent or wanted):
         return None
     absent = [stand for stand in absent if stand.rank in wanted] or absent
     if not absent and {stand.peers for stand in seen.waiting} == {tuple(wanted)[:1]}:
         # All wait for one rank, be its stack unreadable: it may be another program.
-        absent = [s for s in seen.stands if s.rank in wanted and s.state == "unknown"]
+        them = [stand for stand in seen.stands if stand.rank in wanted]
+        absent = [s for s in them if isinstance(s, Unknown)]
     # Some may be no members of the group in which the others wait.
     unsure = not wanted and any(stand.names_group for stand in seen.waiting)
     if not absent or unsure and len(absent) > 1:
         return None
     first, one = seen.waiting[0], absent[0].rank if len(absent) == 1 else None
-    left = absent[0].state in ("left", "stopped")  # else it is at some line of its own
+    left = isinstance(absent[0], Left | Halted)  # else it is at some line of its own
     frame = absent[0].frame or (first.frame if left else None)
     cause = Absent(
         rank=one,
@@ -364,9 +378,7 @@ def _absent(seen: Snapshot) -> Cause | None:
 
 def _unable(seen: Snapshot) -> Cause | None:
     """Some rank was halted by a signal, or has raised: it will not come, ever."""
-    unable = [
-        s for s in seen.stands if s.state == "stopped" or s.end and s.state == "left"
-    ]
+    unable = [stand for stand in seen.stands if stand.unable]
     if not unable:
         return None
     first = seen.waiting[0].frame if seen.waiting else None
@@ -396,7 +408,7 @@ def _apart(seen: Snapshot) -> Cause | None:
 
 def _busy(seen: Snapshot) -> Cause | None:
     """No rank waits for another: each has something to do, or does not end."""
-    busy = [s for s in seen.stands if s.state in ("elsewhere", "lingers")]
+    busy = [s for s in seen.stands if isinstance(s, Elsewhere | Lingers)]
     if not busy or seen.waiting:
         return None
     alone = len(seen.stands) == 1  # it is the program
@@ -433,7 +445,7 @@ STEPS: tuple[Callable[[Snapshot], Cause | None], ...] = (
 def _restless(seen: Snapshot) -> Cause:
     """Some rank moves, computes, or cannot be seen: what holds in any case, or who does
     what."""
-    if not {"unseen", "away"} & {stand.state for stand in seen.stands}:
+    if not any(isinstance(stand, Unseen | Away) for stand in seen.stands):
         if cause := _circle(seen):
             return cause
     return does(seen.stands)
@@ -441,10 +453,10 @@ def _restless(seen: Snapshot) -> Cause:
 
 def does(stands: Sequence[Stand]) -> Does:
     """Return what each rank does, with the one that the others may be waiting for."""
-    if {stand.state for stand in stands} in ({"moves"}, {"left"}):
+    if {type(stand) for stand in stands} in ({Moves}, {Left}):
         return Does(stands=tuple(stands))
-    waiting = [stand for stand in stands if stand.state == "waits"]
-    of = [[s for s in stands if s.state == state] for state in MISSING]
+    waiting = [stand for stand in stands if stand.waits]
+    of = [[s for s in stands if isinstance(s, kind)] for kind in MISSING]
     culprits = next(filter(None, of), [])
     first = (culprits or waiting or stands)[0]
     rank = culprits[0].rank if len(culprits) == 1 else None

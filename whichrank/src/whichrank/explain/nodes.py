@@ -15,7 +15,7 @@ from whichrank.explain.causes.node import (
     OwnLoopback,
 )
 from whichrank.explain.ends import HEADSTART
-from whichrank.explain.symptoms import Symptom, find
+from whichrank.explain.symptoms import Symptom, in_words
 from whichrank.record.agents import Agent
 from whichrank.record.files import shorten
 from whichrank.record.heard import Heard
@@ -95,7 +95,7 @@ def failed(agents: list[Agent]) -> Cause | None:
     if not errors:
         return None
     _, node, error = min(errors)
-    symptom = find(error) or Symptom.RENDEZVOUS
+    symptom = in_words(error) or Symptom.RENDEZVOUS
     return NodeFailed(symptom=symptom, node=node, error=shorten(error, 300))
 
 

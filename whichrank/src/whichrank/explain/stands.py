@@ -9,6 +9,7 @@ from pathlib import Path
 from whichrank.explain.cause import Ended, Stand
 from whichrank.explain.causes.ended import Exited, Raised, Signalled
 from whichrank.explain.causes.waiting import WORK
+from whichrank.explain.states import Elsewhere, Halted, Left, Lingers, Unknown, Waits
 from whichrank.record.calls import Key
 from whichrank.record.heard import listen
 from whichrank.record.rank_log import RankLog
@@ -16,7 +17,6 @@ from whichrank.record.stacks import (
     C10D,
     OURS,
     Frame,
-    from_lists,
     last_error,
     own,
     starts_up,
@@ -72,27 +72,27 @@ def _handling(stand: Stand, log: RankLog) -> Stand:
 
     So it does in a `finally`, or at the end of a `with`: nobody has been told yet.
     """
-    if not log.handles or stand.state not in ("waits", "elsewhere"):
+    if not log.handles or not isinstance(stand, Waits | Elsewhere):
         return stand
-    error = log.handles["error"]
+    error = log.handles.error
     if listen(error).gave_up:
         return stand
-    raised = own(from_lists(log.handles["frames"]))
+    raised = own([*log.handles.frames])
     end = Raised(error=error, since=stand)
-    return Stand(stand.rank, "left", raised or stand.frame, end=end)
+    return Left(stand.rank, raised or stand.frame, end)
 
 
 def _stand(rank: int, log: RankLog) -> Stand:
     if log.finished:
-        return Stand(rank, "left")
+        return Left(rank)
     if not log.heard.gave_up and (end := _end(log)):
-        return Stand(rank, "left", own(log.stack), end=end)
+        return Left(rank, own(log.stack), end)
     if log.stopped:
-        return Stand(rank, "stopped", own(log.stack))
+        return Halted(rank, own(log.stack))
     if _after_main(log.stack):
         return _lingering(rank, log)
     if log.raised and not log.heard.gave_up:  # and its end takes long
-        return Stand(rank, "left", own(log.stack), end=_raised(log))
+        return Left(rank, own(log.stack), _raised(log))
     return _inside(rank, log)
 
 
@@ -123,13 +123,13 @@ def _after_main(stack: list[Frame]) -> bool:
     return ending in (["_shutdown"], ["_exit_function"])
 
 
-def _lingering(rank: int, log: RankLog) -> Stand:
+def _lingering(rank: int, log: RankLog) -> Lingers:
     """Return where a rank stands that should have ended."""
     if frame := own(log.stack):
-        return Stand(rank, "lingers", frame, "an exit function")
+        return Lingers(rank, frame, "an exit function")
     threads = [(f"thread {name}", own(stack)) for name, stack in log.threads.items()]
     name, frame = next(iter(threads or beside(log)), ("", None))
-    return Stand(rank, "lingers", frame, name)
+    return Lingers(rank, frame, name)
 
 
 def _inside(rank: int, log: RankLog) -> Stand:
@@ -140,23 +140,22 @@ def _inside(rank: int, log: RankLog) -> Stand:
     if name := _waits_in(log):
         undone = [call for call in log.calls if not call.done]
         call = undone[0] if undone and name == undone[0].name else None
-        return Stand(rank, "waits", frame, name, call)
+        return Waits(rank, frame, name, call)
     for stack in log.threads.values():
         if not inside and communication(stack):
             there = _inside(rank, replace(log, stack=stack))
             return replace(there, frame=there.frame or frame)
     if frame is None:
-        return Stand(rank, "unknown", printed=(log.lines or [""])[-1])
-    return Stand(rank, "elsewhere", frame, beside=beside(log))
+        return Unknown(rank, printed=(log.lines or [""])[-1])
+    return Elsewhere(rank, frame, beside=beside(log))
 
 
-def _calling(rank: int, log: RankLog, inside: Frame) -> Stand:
+def _calling(rank: int, log: RankLog, inside: Frame) -> Waits:
     """Return where a rank stands that is in a function of torch.distributed."""
     calls = [c for c in log.calls if not c.done and c.name == inside.name]
     peer = _named(inside, PEER_ARGUMENT)
-    return Stand(
+    return Waits(
         rank,
-        "waits",
         own(log.stack),
         inside.name,
         call=calls[-1] if calls else None,
@@ -272,7 +271,7 @@ def _with_peers(stand: Stand, made: list[set[Key]]) -> Stand:
         stand: its stand.
         made: the calls that each rank has made, this one included.
     """
-    if stand.call is None or stand.call.p2p:
+    if not isinstance(stand, Waits) or not stand.call or stand.call.p2p:
         return stand
     members = stand.call.members or range(len(made))
     absent = [r for r in members if r < len(made) and stand.call.key not in made[r]]

@@ -179,7 +179,7 @@ class Symptom(str, Enum):
     )
 
 
-def find(message: str) -> Symptom | None:
+def in_words(message: str) -> Symptom | None:
     """Return the first symptom to which words of `message` belong."""
     name = symptom_of(message)
     return next((symptom for symptom in Symptom if symptom == name), None)

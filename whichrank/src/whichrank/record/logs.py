@@ -6,12 +6,11 @@ runs: it has one output, whatever it starts.
 
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from whichrank.record import agents, names, stacks
+from whichrank.record import agents, names
 from whichrank.record.agents import Agent
-from whichrank.record.calls import from_flight, with_failed
 from whichrank.record.files import entries, read, read_json
 from whichrank.record.lives import (
     Change,
@@ -22,12 +21,8 @@ from whichrank.record.lives import (
     lives,
     node_folders,
 )
-from whichrank.record.rank_end import (
-    LastWord,
-    read_error,
-    read_exit,
-    read_last_word,
-)
+from whichrank.record.rank_end import read_last_word, read_uncaught
+from whichrank.record.rank_files import RankFiles
 from whichrank.record.rank_log import RankLog
 from whichrank.record.torch_words import EXIT_CODE
 
@@ -60,6 +55,26 @@ class RunLog(ABC):
 
         Of a long output that is the two ends.
         """
+
+    def as_it_stood(self, before: "RunLog") -> "RunLog":
+        """Return this log without what its ranks did because they were ended.
+
+        Args:
+            before: the log of the run just before it was ended.
+        """
+        pairs = zip(self.ranks, before.ranks, strict=False)  # some may have come since
+        stood = [log.as_it_stood(its) for log, its in pairs]
+        ranks = stood + self.ranks[len(stood) :]
+        return replace(self, ranks=ranks, agents=before.agents)
+
+    def ended_at(self, time: float) -> "RunLog":
+        """Return this log of a run that the guard has ended at `time`."""
+        return replace(self, ranks=[log.ended_at(time) for log in self.ranks])
+
+    def with_code(self, code: int) -> "RunLog":
+        """Return this log of a run whose first rank ended with the command's code."""
+        first, *others = self.ranks
+        return replace(self, ranks=[replace(first, code=code), *others])
 
 
 @dataclass(frozen=True)
@@ -95,27 +110,33 @@ class ProgramLog(RunLog):
     @classmethod
     def read(cls, folder: Path) -> "ProgramLog":
         stdout, stderr = (read(folder / name) for name in ("out", "err"))
-        ranks = split(stdout)
-        first = ranks[0]
-        first.raised = read_error(folder / names.RAISED)
-        first.end = read_last_word(folder / names.END)
-        first.add_stderr(stderr)
-        return cls(ranks, stderr)
+        raised = read_uncaught(folder / names.RAISED)
+        end = read_last_word(folder / names.END)
+        files = RankFiles(stdout=stdout, stderr=stderr, raised=raised, end=end)
+        return cls(of_program(files), stderr)
 
 
-def split(stdout: str) -> list[RankLog]:
+def of_program(files: RankFiles) -> list[RankLog]:
     """Return the logs of ranks that share one output; see `ProgramLog`."""
+    first, *others = _by_rank_named(files.stdout)
+    logs = [RankLog.of_output(RankFiles(stdout=each)) for each in others]
+    return [RankLog.of_output(replace(files, stdout=first)), *logs]
+
+
+def _by_rank_named(stdout: str) -> list[str]:
+    """Return of one output what belongs to each rank, and to rank 0 what to none."""
     # An unbuffered print is two writes, so lines of two ranks may have run together.
     start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
     lines = re.sub(start, "\n", stdout).split("\n")
     matches = [NAMES_RANK.match(line) for line in lines]
     named = [int(rank[1] or rank[2]) if rank else None for rank in matches]
     # A number may be anything; ranks count from 0.
-    count = next(n for n in range(len(named) + 1) if n not in named)
-    logs = [RankLog() for _ in range(max(count, 1))]
-    for line, rank in zip(lines, named, strict=True):
-        logs[rank if rank and rank < count else 0].add_line(line)
-    return logs
+    count = max(next(n for n in range(len(named) + 1) if n not in named), 1)
+    whose = [rank if rank and rank < count else 0 for rank in named]
+    pairs = [*zip(whose, lines, strict=True)]
+    return [
+        "\n".join(line for of, line in pairs if of == rank) for rank in range(count)
+    ]
 
 
 def _stderr(folder: Path) -> str:
@@ -185,57 +206,8 @@ def _read_ranks(folders: list[Path], codes: dict[int, int]) -> list[RankLog]:
         folders: those of their logs, by rank; they need not be there.
         codes: the exit codes of the ranks that torchrun calls failed, if it has said.
     """
-    logs = []
-    for rank, folder in enumerate(folders):
-        log = RankLog(code=codes.get(rank))
-        _add_end(log, folder, failed=rank in codes if codes else True)
-        _add_output(log, folder)
-        _add_evidence(log, folder)
-        logs.append(log)
-    return logs
-
-
-def _add_end(log: RankLog, folder: Path, failed: bool) -> None:
-    """Add how the rank with this log folder ended; `failed` is torchrun's word."""
-    log.end = read_last_word(folder / names.END)
-    log.raised = read_error(folder / names.RAISED)
-    log.exit = read_exit(folder / names.EXIT)
-    left = read_last_word(folder / names.LEFT)
-    if left and left.time and not log.end and log.exit:
-        if left.time < (log.exit.asked or 0):
-            log.end = left  # and was ended before it had done the rest
-    if log.exit and log.exit.code is not None:
-        log.code = log.exit.code
-    if log.end is None and (log.code == 0 if log.exit else not failed):
-        log.end = LastWord(0, early=True)  # say by os._exit(0)
-    if log.end:
-        log.code = log.end.code
-    times = [end.time for end in (log.raised, log.end, log.exit) if end and end.time]
-    log.time = times[0] if times else 0.0
-
-
-def _add_output(log: RankLog, folder: Path) -> None:
-    """Add what it has printed."""
-    for line in read(folder / names.STDOUT).split("\n"):
-        log.add_line(line)
-    log.add_stderr(read(folder / names.STDERR))
-
-
-def _add_evidence(log: RankLog, folder: Path) -> None:
-    """Add where the rank stood, and what it had called; see answers.py."""
-    log.add_seen(read_json(folder / names.SEEN))
-    flight = read_json(folder / names.FLIGHT) or read_json(folder / names.ANSWER) or {}
-    log.calls, log.groups = from_flight(flight), flight.get("groups", {})
-    log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))
-    for name, frames in flight.get("threads", {}).items():
-        log.threads[name] = stacks.from_lists(frames)
-    seen = stacks.from_json(read_json(folder / names.SEEN_STACK))
-    raised = log.frames or stacks.from_text(log.traceback)
-    log.stack = (raised if log.end or log.raised else seen) or raised or seen
-    if log.stack is seen:  # else what SIGTERM made it write tells nothing new
-        at_end = stacks.from_text(read(folder / names.STACK))
-        moved = stacks.own(seen) and not stacks.same_line(seen, at_end)
-        if at_end and (moved or not seen):
-            log.stack = at_end
-    if log.heard.gave_up:
-        log.calls = with_failed(log.calls, stacks.own(raised))
+    others = 0 if codes else None
+    return [
+        RankLog.of(RankFiles.read(folder), codes.get(rank, others))
+        for rank, folder in enumerate(folders)
+    ]

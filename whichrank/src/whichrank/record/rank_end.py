@@ -1,7 +1,17 @@
-"""What is left of a rank's end, typed: its exception, its own last word, its exit.
+"""How a rank ends: the words for it, from what it leaves to what is said of it.
 
-Each of them may be missing. A rank that a signal ends writes neither of the first two;
-one that is killed together with its proxy has no exit.
+In the order in which a rank that ends leaves them, each of which may be missing:
+
+raised.json   `Uncaught`   the exception that ended the main part of its program
+left.json     `LastWord`   what it will say, now that this part has ended
+end.json      `LastWord`   what it says: all is done
+exit.json     `Exit`       its exit code, and whether it was asked, as proxy.py saw it
+
+After a signal there is the last one alone, and none if proxy.py was killed as well.
+`RankLog` has them as `raised`, `end` and `exit`, and what follows of them as `code`.
+Its judge is explain/ends.py: a `Verdict` says when a rank failed, and whom it blames.
+The `cause` of that is an `Ended`: it has `Raised`, has `Exited`, or was `Signalled`.
+Of where ranks stand, `Left` is the state of one that has ended (explain/states.py).
 """
 
 from collections.abc import Sequence
@@ -14,8 +24,8 @@ from whichrank.record.stacks import Frame, from_lists
 
 
 @dataclass(frozen=True)
-class Error:
-    """The exception that ended a program's main part: raised.json, by program.py."""
+class Uncaught:
+    """The exception that ended the main part of a program: written by program.py."""
 
     error: str
     """In one line."""
@@ -31,9 +41,9 @@ class Error:
 
 @dataclass(frozen=True)
 class LastWord:
-    """What a rank says when all is done: end.json, by program.py.
+    """What a rank says when all is done: written by program.py.
 
-    If it is ended before, what it said when its main part had ended counts: left.json.
+    If it is ended before, what it said when its main part had ended counts.
     """
 
     code: int
@@ -54,7 +64,7 @@ class LastWord:
 
 @dataclass(frozen=True)
 class Exit:
-    """How the process has ended: exit.json, by proxy.py."""
+    """How the process has ended: written by proxy.py."""
 
     code: int | None
     """Negative for a signal; None if it was asked to end, and killed with its proxy."""
@@ -64,9 +74,24 @@ class Exit:
     """When it was asked to end, if it was before it had ended."""
 
 
-def read_error(path: Path) -> Error | None:
+@dataclass(frozen=True)
+class Handled:
+    """An exception that the main thread handles while it waits: by answers.py."""
+
+    error: str
+    """In one line."""
+    frames: Sequence[Frame] = ()
+    """As in `Uncaught`."""
+
+
+def read_handled(kept: dict | None) -> Handled | None:
+    """Return what answers.py tells of the exception that is handled, if one is."""
+    return Handled(**_typed(kept)) if kept else None
+
+
+def read_uncaught(path: Path) -> Uncaught | None:
     """Return what a raised.json tells; None if there is none."""
-    return Error(**_typed(kept)) if (kept := read_json(path)) else None
+    return Uncaught(**_typed(kept)) if (kept := read_json(path)) else None
 
 
 def read_last_word(path: Path) -> LastWord | None:

@@ -1,14 +1,17 @@
-"""What one rank wrote: lines, facts, warnings, tracebacks, and how it ended."""
+"""What follows from the files of one rank: its words, where it stood, how it ended."""
 
 import json
 import signal
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 
 from whichrank.record import stacks, stderr
-from whichrank.record.calls import Call
+from whichrank.record.calls import with_failed
 from whichrank.record.files import clip
 from whichrank.record.heard import Heard, listen
-from whichrank.record.rank_end import Error, Exit, LastWord
+from whichrank.record.rank_end import LastWord
+from whichrank.record.rank_files import Evidence, RankFiles
+from whichrank.record.stacks import Frame
 from whichrank.record.torch_words import NOISE, STORE, lost_peer
 
 LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
@@ -25,9 +28,9 @@ CRASHES = (
 )
 
 
-@dataclass
-class RankLog:
-    """What one rank wrote."""
+@dataclass(frozen=True)
+class RankLog(Evidence):
+    """What is known of one rank; made of its files by `of`."""
 
     lines: list[str] = field(default_factory=list)
     facts: dict = field(default_factory=dict)
@@ -37,26 +40,57 @@ class RankLog:
     """How it ended, in Python's words."""
     time: float = 0.0
     """When it failed, in seconds since the epoch."""
-    stack: list[stacks.Frame] = field(default_factory=list)
+    stack: list[Frame] = field(default_factory=list)
     """Where it stood when it was last seen."""
-    beside: dict[str, list[stacks.Frame]] = field(default_factory=dict)
-    """Where its other threads stood, and the processes that it had started."""
-    stopped: bool = False
-    """Whether it was halted, say by SIGSTOP."""
-    calls: list[Call] = field(default_factory=list)
-    groups: dict[str, list[int]] = field(default_factory=dict)
-    """The ranks of each process group."""
     end: LastWord | None = None
-    raised: Error | None = None
-    exit: Exit | None = None
-    handles: dict | None = None
-    """The exception that it was handling when it was last asked; see answers.py."""
-    threads: dict[str, list[stacks.Frame]] = field(default_factory=dict)
-    """Where those of its threads stood for which Python waits at the end."""
-    meets: tuple[str, ...] = ()
-    """The address and port at which it was told to meet, and those that it took."""
     code: int | None = None
     """The exit code, negative for a signal; None if it did not end by itself."""
+
+    @classmethod
+    def of(cls, files: RankFiles, said: int | None = None) -> "RankLog":
+        """Return what follows from the files of a rank.
+
+        Args:
+            files: what it has left.
+            said: its exit code as torchrun has it: 0 if it has named other ranks that
+                failed, but not this one; None if it has named none.
+        """
+        end, code = _end_and_code(files, said)
+        log = cls.of_output(replace(files, end=end), code)
+        raised = log.frames or stacks.from_text(log.traceback)
+        times = [left.time for left in (files.raised, end, files.exit) if left]
+        if log.heard.gave_up:
+            calls = with_failed(files.calls, stacks.own(raised))
+            files = replace(files, calls=calls)
+        kept = {each.name: getattr(files, each.name) for each in fields(Evidence)}
+        return replace(
+            log,
+            **kept,
+            time=next(filter(None, times), 0.0),
+            stack=_stack(files, raised, has_ended=bool(files.raised or end)),
+        )
+
+    @classmethod
+    def of_output(cls, files: RankFiles, code: int | None = None) -> "RankLog":
+        """Return what follows from what a rank or a program has printed, and its end.
+
+        Args:
+            files: what it has left.
+            code: its exit code, if that is known.
+        """
+        lines, facts = _lines_and_facts(files.stdout)
+        parts = stderr.split(files.stderr)
+        if files.raised and code != 0:  # there may be no room for its traceback
+            known = files.raised.traceback
+            traceback = known or files.raised.error
+            if known:
+                parts = stderr.split(stderr.without(files.stderr, known))
+        else:
+            last = _its_end(parts, files.end, code)
+            parts = [part for part in parts if part is not last]
+            traceback = last.text.rstrip("\n") + "\n" if last else ""
+        log = cls(lines, facts, parts, clip(traceback), code=code)
+        return replace(log, raised=files.raised, end=files.end)
 
     @property
     def finished(self) -> bool:
@@ -122,41 +156,6 @@ class RankLog:
         texts = [part.text for part in self.remarks if part.is_traceback]
         return texts[-1] if texts else ""
 
-    def add_line(self, line: str) -> None:
-        """Keep a line of stdout: a JSON object is a fact, anything else a line."""
-        fact = _fact(line)
-        if fact is not None:
-            self.facts.update(fact)
-        elif not NOISE.search(line):
-            self.lines.append(line)
-
-    def add_stderr(self, text: str) -> None:
-        """Keep stderr, of which `raised` and `code` tell what was the rank's end."""
-        if self.raised and self.code != 0:  # there may be no room for its traceback
-            known = self.raised.traceback
-            self.traceback = clip(known or self.raised.error)
-            self.remarks = stderr.split(stderr.without(text, known) if known else text)
-            return
-        self.remarks = parts = stderr.split(text)
-        dumps = [part for part in parts if part.is_dump]
-        if dumps and self.code and -self.code in CRASHES:
-            self._end_with(dumps[-1])
-        elif (self.code or 0) > 0 and parts and parts[-1].may_be_the_end:
-            # Another program took the rank's place, or it left in the midst; or it has
-            # logged a lost peer before it left.
-            if self.code == 1 and not self.end or lost_peer(parts[-1].text):
-                self._end_with(parts[-1])
-
-    def _end_with(self, part: stderr.Part) -> None:
-        self.remarks = [each for each in self.remarks if each is not part]
-        self.traceback = clip(part.text.rstrip("\n") + "\n")
-
-    def add_seen(self, seen: dict | None) -> None:
-        """Keep what was seen of the rank from outside, beside its main thread."""
-        for each in seen["beside"] if seen else []:
-            self.beside[each["name"]] = stacks.from_json(each["stack"])
-        self.stopped = bool(seen and seen["stopped"])
-
     def as_it_stood(self, before: "RankLog") -> "RankLog":
         """Return this log without what the rank did because it was ended.
 
@@ -177,6 +176,70 @@ class RankLog:
                 if not part.is_traceback or part.text in known
             ],
         )
+
+    def ended_at(self, time: float) -> "RankLog":
+        """Return this log of a run that the guard has ended at `time`."""
+        if not self.exit or self.exit.time < time:
+            return self
+        asked = min(self.exit.asked or time, time)
+        return replace(self, exit=replace(self.exit, asked=asked))
+
+
+def _end_and_code(
+    files: RankFiles, said: int | None
+) -> tuple[LastWord | None, int | None]:
+    """Return the last word of a rank, and its exit code, as far as they are known."""
+    exit, end, left = files.exit, files.end, files.left
+    if left and left.time and not end and exit and left.time < (exit.asked or 0):
+        end = left  # and was ended before it had done the rest
+    code = said
+    if exit:  # who was killed with its proxy has not ended well, whoever else failed
+        code = exit.code if exit.code is not None else said or None
+    if end is None and code == 0:
+        end = LastWord(0, early=True)  # say by os._exit(0)
+    return end, end.code if end else code
+
+
+def _stack(files: RankFiles, raised: list[Frame], has_ended: bool) -> list[Frame]:
+    """Return where a rank stood when it was last seen.
+
+    Args:
+        files: what it has left.
+        raised: where it raised, or left.
+        has_ended: by its own word: what SIGTERM made it write then tells nothing new.
+    """
+    if raised and (has_ended or not files.seen):
+        return raised
+    moved = stacks.own(files.seen) and not stacks.same_line(files.seen, files.wrote)
+    return files.wrote if files.wrote and (moved or not files.seen) else files.seen
+
+
+def _its_end(
+    parts: Sequence[stderr.Part], end: LastWord | None, code: int | None
+) -> stderr.Part | None:
+    """Return the traceback with which a rank ended that has left no exception."""
+    dumps = [part for part in parts if part.is_dump]
+    if dumps and code and -code in CRASHES:
+        return dumps[-1]
+    if not code or code < 0 or not parts or not parts[-1].may_be_the_end:
+        return None
+    # Another program took the rank's place, or it left in the midst; or it has logged a
+    # lost peer before it left.
+    known = code == 1 and not end or lost_peer(parts[-1].text)
+    return parts[-1] if known else None
+
+
+def _lines_and_facts(stdout: str) -> tuple[list[str], dict]:
+    """Return what a rank has printed: a JSON object is a fact, anything else a line."""
+    lines: list[str] = []
+    facts: dict = {}
+    for line in stdout.split("\n"):
+        fact = _fact(line)
+        if fact is not None:
+            facts.update(fact)
+        elif not NOISE.search(line):
+            lines.append(line)
+    return lines, facts
 
 
 def _fact(line: str) -> dict | None:

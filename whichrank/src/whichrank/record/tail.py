@@ -10,7 +10,8 @@ from typing import BinaryIO
 
 from whichrank.record import names
 from whichrank.record.files import clean
-from whichrank.record.logs import folders_by_attempt, split
+from whichrank.record.logs import folders_by_attempt, of_program
+from whichrank.record.rank_files import RankFiles
 from whichrank.record.rank_log import RankLog
 
 BLOCK = 1 << 20  # bytes that are read at once
@@ -116,18 +117,15 @@ class Latest:
         last = max((stream.attempt for stream in streams), default=0)
         there = [stream for stream in streams if stream.attempt == last]
         text = {(each.rank, each.is_error): self._text(each) for each in there}
-        ranks = [each.rank for each in there if each.rank is not None]
+
+        def files(rank: int | None) -> RankFiles:
+            out, err = (text.get((rank, is_error), "") for is_error in (False, True))
+            return RankFiles(stdout=out, stderr=err)
+
         if not self.tail.by_rank:
-            logs = split(text[None, False]) if there else [RankLog()]
-        else:
-            logs = [RankLog() for _ in range(max(ranks, default=-1) + 1)]
-        for (rank, is_error), lines in text.items():
-            if is_error:
-                logs[rank or 0].add_stderr(lines)
-            elif rank is not None:
-                for line in lines.split("\n"):
-                    logs[rank].add_line(line)
-        return logs
+            return of_program(files(None))
+        ranks = [each.rank for each in there if each.rank is not None]
+        return [RankLog.of_output(files(r)) for r in range(max(ranks, default=-1) + 1)]
 
     def _text(self, stream: Stream) -> str:
         """Return the last lines of a file, also one that has only begun."""

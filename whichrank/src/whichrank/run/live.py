@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from whichrank.explain.find import find_failure, find_notes
-from whichrank.explain.symptoms import find
+from whichrank.explain.symptoms import in_words
 from whichrank.record import names
 from whichrank.record.lives import lives as read_lives
 from whichrank.record.lives import nodes_by_rank
@@ -69,7 +69,7 @@ class LiveRun:
         except BrokenPipeError:  # the reader of what `watch` prints has gone, as `head`
             raise
         except OSError as error:  # too many open files, say
-            symptom = find(str(error))
+            symptom = in_words(str(error))
             means = f"\n  that is: {symptom.means}" if symptom else ""
             raise refused(f"{error}{means}") from error
         finally:
@@ -188,15 +188,8 @@ class LiveRun:
         self.latest.tail.close()
         log = self.place.log.read(self.folder)
         if self.standing:
-            log.agents[:] = self.standing.agents
-            for rank, before in enumerate(self.standing.ranks):
-                log.ranks[rank] = log.ranks[rank].as_it_stood(before)
-        for its_log in log.ranks:
-            end = its_log.exit
-            if self.ended and end and end.time >= self.ended:  # by the guard
-                asked = min(end.asked or self.ended, self.ended)
-                its_log.exit = replace(end, asked=asked)
-        return log
+            log = log.as_it_stood(self.standing)
+        return log.ended_at(self.ended) if self.ended else log
 
 
 def _not_happened(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from whichrank.explain.cause import Stand, Watched
+from whichrank.explain.cause import Stand
 from whichrank.explain.stands import (
     PEER_ARGUMENT,
     WORK,
@@ -65,7 +65,13 @@ class Seen:
 
     log: RankLog
     """Where it was when it was last seen."""
-    watched: Watched = Watched(0)
+    pid: int = 0
+    share: float = 0.0
+    """Of a core."""
+    places: tuple[str, ...] = ()
+    """The lines at which it was seen, if it moves."""
+    trouble: str = ""
+    """Why it cannot be seen."""
     moved: bool = False
     """Whether it was at another place, or with other values, from look to look."""
     nccl: bool = False
@@ -144,12 +150,12 @@ def _seen(pid: int, looks: Sequence[Look]) -> Seen:
     lines = [frame.short for one in stacked if (frame := stacks.own(one.log.stack))]
     if share >= BUSY:  # so its threads do not speak for it
         log = replace(log, threads={})
-    elif not any(one.stand.state == "waits" for one in stacked):
+    elif not any(one.stand.waits for one in stacked):
         log = replace(log, beside=probe.beside(pid, [*log.threads.items()]))
     trouble = "" if stacked else last.trouble
-    watched = Watched(pid, share, tuple(dict.fromkeys(lines)), trouble)
+    places = tuple(dict.fromkeys(lines))
     nccl = any("nccl" in name for name in last.woken)
-    return Seen(log, watched, _moved(looks), nccl)
+    return Seen(log, pid, share, places, trouble, _moved(looks), nccl)
 
 
 def _moved(looks: Sequence[Look]) -> bool:

@@ -2,13 +2,25 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from whichrank.explain import hang
 from whichrank.explain.cause import Cause, Stand
 from whichrank.explain.causes.beside import StoodStill, Unrecorded
 from whichrank.explain.failure import Failure
 from whichrank.explain.stands import find_stands
+from whichrank.explain.states import (
+    Away,
+    Computes,
+    Elsewhere,
+    Halted,
+    Left,
+    Moves,
+    Unknown,
+    Unseen,
+    Waits,
+)
 from whichrank.record.rank_log import RankLog
 from whichrank.terminal.jobs import Machine
 from whichrank.terminal.looks import BUSY, GONE, Seen, observe
@@ -17,6 +29,7 @@ LONGEST_LOOK = 8.0  # seconds: after these, what has not moved stands still
 # Where a rank waits in C++ for the gradients of the others, of which nothing tells.
 BACKWARD = "torch/autograd/"
 LOOKED, NO_JOB, USAGE = 0, 1, 2  # exit codes
+COMMON = fields(Stand)  # what a stand of any state has
 
 
 def explain_here(pid: int | None, seconds: float) -> int:
@@ -64,7 +77,7 @@ def judge(seen: Mapping[int, Seen], size: int, seconds: float) -> Failure:
     stands = [_watched(stand, seen.get(stand.rank)) for stand in find_stands(logs)]
     why = hang.diagnose(logs, stands) or hang.does(stands)
     also: list[Cause] = [StoodStill(seconds=seconds, stands=tuple(stands))]
-    works = [stand.rank for stand in stands if stand.state in ("busy", "elsewhere")]
+    works = [s.rank for s in stands if isinstance(s, Computes | Elsewhere)]
     if any(seen[rank].nccl for rank in works):
         also.append(Unrecorded())
     by_rank: dict[int, Cause | Stand] = {stand.rank: stand for stand in stands}
@@ -72,19 +85,20 @@ def judge(seen: Mapping[int, Seen], size: int, seconds: float) -> Failure:
 
 
 def _watched(stand: Stand, seen: Seen | None) -> Stand:
-    """Add what is known only of a process that was watched for a while."""
+    """Return what is known only of a process that was watched for a while."""
     if seen is None:
-        return replace(stand, state="away")
-    state, name = stand.state, stand.name
-    if state not in ("left", "stopped"):
+        return Away(stand.rank)
+    same: dict[str, Any] = {each.name: getattr(stand, each.name) for each in COMMON}
+    same["pid"] = seen.pid
+    if not isinstance(stand, Left | Halted):
         if not seen.log.stack:
-            state = "unseen"
-        elif seen.moved:
-            state = "moves"
-        elif state != "waits" and seen.watched.share >= BUSY:
-            state = "busy"
-        elif state == "elsewhere" and BACKWARD in seen.log.stack[0].file:
-            state, name = "waits", "backward"  # it computes next to nothing there
-        elif state == "unknown":
-            state = "elsewhere"
-    return replace(stand, state=state, name=name, watched=seen.watched)
+            return Unseen(**same, trouble=seen.trouble)
+        if seen.moved:
+            return Moves(**same, places=seen.places)
+        if not stand.waits and seen.share >= BUSY:
+            return Computes(**same, share=seen.share)
+        if isinstance(stand, Elsewhere) and BACKWARD in seen.log.stack[0].file:
+            return Waits(**same, name="backward")  # it computes next to nothing there
+        if isinstance(stand, Unknown):
+            return Elsewhere(**same)
+    return replace(stand, pid=seen.pid)

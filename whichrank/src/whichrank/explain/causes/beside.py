@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from whichrank.explain.cause import Cause, Stand
 from whichrank.explain.causes.node import SHARED_STORE, NodesChanged
 from whichrank.explain.causes.waiting import CallsDiffer
+from whichrank.explain.states import Computes, Elsewhere, Moves, Waits
 from whichrank.explain.symptoms import Symptom
 from whichrank.record.files import shorten
 from whichrank.record.words import duration, listed, ranks, times
@@ -79,12 +80,12 @@ class StoodStill(Cause):
 
     def __str__(self) -> str:
         held = f"for at least {duration(self.seconds)}"
-        states = {stand.state for stand in self.stands}
-        if states & {"waits", "elsewhere"} and not states & {"moves", "busy"}:
+        states = {type(stand) for stand in self.stands}
+        if states & {Waits, Elsewhere} and not states & {Moves, Computes}:
             return f"nothing has moved {held}"
-        if "busy" in states:
+        if Computes in states:
             return f"a long computation, or a loop without an end, {held}"
-        if {"waits", "moves"} <= states:
+        if {Waits, Moves} <= states:
             return f"those that wait have waited {held}; what moves may yet come"
         return ""
 

@@ -5,6 +5,16 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from whichrank.explain.cause import MEETING, SHOWN, Cause, Stand
+from whichrank.explain.states import (
+    Away,
+    Computes,
+    Elsewhere,
+    Halted,
+    Left,
+    Moves,
+    Unseen,
+    Waits,
+)
 from whichrank.explain.symptoms import Symptom
 from whichrank.record.calls import Call
 from whichrank.record.words import conjugate, listed, ranks, sides, times
@@ -22,7 +32,7 @@ class Absent(Cause):
     """Ranks are elsewhere, have left or are halted, and others wait for them."""
 
     away: tuple[Stand, ...]
-    waiting: tuple[Stand, ...]
+    waiting: tuple[Waits, ...]
 
     def __str__(self) -> str:
         names = [stand.rank for stand in self.away]
@@ -40,12 +50,10 @@ class Absent(Cause):
         return ", ".join(clauses)
 
     def _clause(self, stand: Stand) -> str:
-        if stand.end:
-            return stand.end.ending()
-        return stand.halted() if stand.state == "stopped" else f"has {self._did()}"
+        return stand.unable or f"has {self._did()}"
 
     def _did(self) -> str:
-        left = all(stand.state == "left" for stand in self.away)
+        left = all(isinstance(stand, Left) for stand in self.away)
         return "left" if left else "not come"
 
 
@@ -115,7 +123,7 @@ class Counted:
 class Circle(Cause):
     """Each rank waits for the next one, and the last for the first."""
 
-    stands: tuple[Stand, ...]
+    stands: tuple[Waits, ...]
     to: tuple[int, ...]
     """Whom each of them waits for."""
     before: Counted | None = None
@@ -164,7 +172,7 @@ class RootsDiffer(Cause):
 
     name: str
     """`src` or `dst`."""
-    stands: tuple[Stand, ...]
+    stands: tuple[Waits, ...]
 
     def __str__(self) -> str:
         by_root = sides((stand.root, stand.rank) for stand in self.stands)
@@ -197,7 +205,7 @@ class SizesDiffer(Cause):
 class Apart(Cause):
     """All wait, and it is not known why they do not come together."""
 
-    waiting: tuple[Stand, ...]
+    waiting: tuple[Waits, ...]
     passed: tuple[int, ...] = ()
     """The ranks that have passed the call in which the others wait."""
     means: str = ""
@@ -287,13 +295,13 @@ class Busy(Cause):
 # --- what a few looks from outside show; see `whichrank why` ---
 
 DOES = {
-    "stopped": "{is} stopped by a signal or a debugger",
-    "left": "{is} not there any more",
-    "elsewhere": "{stand} at {place}",
-    "busy": "{is} busy at {place}",
-    "moves": "{move}",
-    "unseen": "cannot be looked at",
-    "away": "{is} not on this machine",
+    Halted: "{is} stopped by a signal or a debugger",
+    Left: "{is} not there any more",
+    Elsewhere: "{stand} at {place}",
+    Computes: "{is} busy at {place}",
+    Moves: "{move}",
+    Unseen: "cannot be looked at",
+    Away: "{is} not on this machine",
 }
 
 
@@ -304,10 +312,10 @@ class Does(Cause):
     stands: tuple[Stand, ...]
 
     def __str__(self) -> str:
-        states = {stand.state for stand in self.stands}
-        if states == {"left"}:
+        states = {type(stand) for stand in self.stands}
+        if states == {Left}:
             return "it has ended while we looked"
-        if states == {"moves"}:
+        if states == {Moves}:
             count = len(self.stands)
             return f"all {count} ranks move" if count > 1 else "it moves"
         *most, last = self._clauses()
@@ -316,7 +324,7 @@ class Does(Cause):
     def _clauses(self) -> list[str]:
         clauses: list[str] = []
         for state, words in DOES.items():
-            if there := [s for s in self.stands if s.state == state]:
+            if there := [s for s in self.stands if isinstance(s, state)]:
                 on = [stand.rank for stand in there]
                 subject = f"{ranks(on)} " if self.rank is None or clauses else ""
                 verbs = {v: conjugate(v, on) for v in ("stand", "move")}
@@ -324,7 +332,7 @@ class Does(Cause):
                 lines = [*dict.fromkeys(stand.short() for stand in there)][:SHOWN]
                 words = words.format(place=" and ".join(lines), **verbs)
                 clauses.append(subject + words)
-        waiting = [stand for stand in self.stands if stand.state == "waits"]
+        waiting = [stand for stand in self.stands if isinstance(stand, Waits)]
         for name in dict.fromkeys(stand.name for stand in waiting):
             clauses.append(wait([stand for stand in waiting if stand.name == name]))
         return clauses
@@ -335,7 +343,7 @@ class Does(Cause):
         return self.stands[0].rank if len(self.stands) == 1 else None
 
 
-def wait(waiting: Sequence[Stand]) -> str:
+def wait(waiting: Sequence[Waits]) -> str:
     """Return `rank 0 waits in barrier`, or who waits in which call."""
     calls = sides((each.name, each.rank) for each in waiting)
     return listed(
@@ -343,7 +351,7 @@ def wait(waiting: Sequence[Stand]) -> str:
     )
 
 
-def _group(stand: Stand, with_members: bool) -> str:
+def _group(stand: Waits, with_members: bool) -> str:
     if stand.members:  # of the group that it makes
         return f" of {stand.members}"
     if not stand.call:
