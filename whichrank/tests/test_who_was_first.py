@@ -164,11 +164,11 @@ def test_victims_do_not_explain_why_a_run_stands_still(log):
     assert explain(RankLog(), log, stopped="timeout").kind == "timeout"
 
 
-def test_a_traceback_that_may_have_been_caught_is_no_failure():
+def test_a_traceback_that_may_have_been_caught_blames_nobody():
     words = TRACEBACK.format(line=3, error="ValueError: no")
     log = RankLog.of(RankFiles(stdout="a line", stderr=words))
     failure = explain(RankLog(), log, stopped="timeout")
-    assert (failure.kind, failure.rank) == ("timeout", 1)
+    assert (failure.kind, failure.rank) == ("timeout", None)
     printed = failure.also[0]
     assert (type(printed), printed.rank) == (Printed, 1)
     assert printed.error == "ValueError: no"

@@ -73,6 +73,11 @@ class Stand(ABC):
         return ""
 
     @property
+    def ended_well(self) -> bool:
+        """Whether it has done its program."""
+        return False
+
+    @property
     def watched(self) -> bool:
         """Whether several looks from outside tell of it."""
         return self.pid is not None

@@ -309,10 +309,11 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
 
 
 def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
-    """Add to a standstill what a rank has printed before it, which often explains it.
+    """Add to a standstill what a rank has printed before it, which may explain it.
 
     A thread may have died for which the main thread waits, or an exception was caught
-    and logged, and the rank is on a way of its own.
+    and logged. It is a line beside, and blames nobody: a metrics server that refuses
+    leaves a traceback as well.
     """
     tracebacks = {
         rank: traceback
@@ -321,10 +322,6 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     }
     if not tracebacks:
         return failure
-    if failure.rank is None and len(tracebacks) == 1:
-        stand = failure.stands[min(tracebacks)]
-        why = replace(failure.why, rank=stand.rank, frame=stand.frame)
-        failure = replace(failure, why=why)
     rank = failure.rank if failure.rank in tracebacks else min(tracebacks)
     also = (_printed(rank, tracebacks[rank]), *failure.also)
     return replace(failure, also=also, traceback=tracebacks[rank])

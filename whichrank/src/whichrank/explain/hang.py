@@ -347,11 +347,14 @@ def _tells(
 
 def _absent(seen: Snapshot) -> Cause | None:
     """Name the ranks for which others wait, and that wait for nobody."""
-    absent: list[Stand] = [s for s in seen.stands if isinstance(s, ABSENT)]
     wanted = {peer for stand in seen.waiting for peer in stand.peers}
+    absent: list[Stand] = [s for s in seen.stands if isinstance(s, ABSENT)]
     if not seen.waiting or not (absent or wanted):
         return None
-    absent = [stand for stand in absent if stand.rank in wanted] or absent
+    if wanted:  # by name: then nobody else is missing
+        absent = [stand for stand in absent if stand.rank in wanted]
+    elif any(stand.by_message for stand in seen.waiting):  # from whom, nobody knows
+        absent = [stand for stand in absent if not stand.ended_well]
     if not absent and {stand.peers for stand in seen.waiting} == {tuple(wanted)[:1]}:
         # All wait for one rank, be its stack unreadable: it may be another program.
         them = [stand for stand in seen.stands if stand.rank in wanted]
@@ -370,9 +373,13 @@ def _absent(seen: Snapshot) -> Cause | None:
         away=tuple(absent),
         waiting=tuple(seen.waiting),
     )
+    if first.by_message:
+        return cause
     together = len({stand.frame and stand.frame.short for stand in absent}) == 1
     if len(seen.waiting) == 1 and len(absent) > 1 and together:  # the others agree
         return replace(cause, rank=first.rank, frame=first.frame)
+    if len(seen.stands) == 2 and absent[0].ended_well:  # which of two is right?
+        return replace(cause, rank=None, frame=first.frame)
     return cause
 
 
@@ -397,10 +404,12 @@ def _apart(seen: Snapshot) -> Cause | None:
         seen.waiting[0].frame if seen.waiting else None,
         tuple(seen.waiting),
     )
+    away = tuple(s for s in seen.stands if isinstance(s, ABSENT) and not s.watched)
     cause = Apart(frame=first, symptom=Symptom.DIFFERENT_CALLS, waiting=waiting)
+    cause = replace(cause, away=away)
     if cause.unanswered:
         return replace(cause, symptom=Symptom.CYCLE)
-    return cause if len(waiting) > 1 else None
+    return cause if len(waiting) + len(away) > 1 and waiting else None
 
 
 # --- nobody waits for another ---

@@ -8,8 +8,16 @@ from pathlib import Path
 
 from whichrank.explain.cause import Ended, Stand
 from whichrank.explain.causes.ended import Exited, Raised, Signalled
-from whichrank.explain.causes.waiting import WORK
-from whichrank.explain.states import Elsewhere, Halted, Left, Lingers, Unknown, Waits
+from whichrank.explain.states import (
+    UNKNOWN_CALL,
+    WORK,
+    Elsewhere,
+    Halted,
+    Left,
+    Lingers,
+    Unknown,
+    Waits,
+)
 from whichrank.record.calls import Key
 from whichrank.record.heard import listen
 from whichrank.record.rank_log import RankLog
@@ -188,7 +196,7 @@ def _waits_in(log: RankLog) -> str:
     if on_work:
         return WORK
     if log.heard.gave_up:
-        return undone[0].name if undone else "a communication"
+        return undone[0].name if undone else UNKNOWN_CALL
     if communication(log.stack) or starts_up(log.stack):
         return ""
     meets = [f.name for f in log.stack if RPC in f.file and f.name in ALL_MEET]

@@ -6,6 +6,11 @@ from whichrank.explain.cause import NO_LINE, SHOWN, Ended, Stand
 from whichrank.record.calls import Call
 from whichrank.record.words import ranks
 
+# What a rank waits in that names no peer, and may be any message; and all that are.
+WORK = "Work.wait"
+MESSAGES = ("send", "recv", "send_object_list", "recv_object_list", WORK)
+UNKNOWN_CALL = "a communication"  # in which a rank has given up
+
 
 @dataclass(frozen=True)
 class Waits(Stand):
@@ -25,6 +30,11 @@ class Waits(Stand):
     """Whether the call was given a group, of which a stack does not tell the ranks."""
     members: str = ""
     """The ranks of the group that it makes, as they were given."""
+
+    @property
+    def by_message(self) -> bool:
+        """Whether it waits for a message, or may: a collective needs all others."""
+        return self.call is None and self.name in (*MESSAGES, UNKNOWN_CALL)
 
     @property
     def group(self) -> str:
@@ -108,6 +118,11 @@ class Left(Stand):
 
     end: Ended | None = None
     """How it ended if not well, or what it has raised before it came here."""
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it has done its program; of one that we only miss nobody knows."""
+        return self.end is None and not self.watched
 
     @property
     def unable(self) -> str:

@@ -75,6 +75,11 @@ class Call:
         return str(self) if self.does in SAME_SIZE else self.name
 
     @property
+    def carries(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """What has to be the same on all ranks: a `()` and a `(1,)` are."""
+        return self.dtypes, tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
     def whole(self) -> str:
         """The same, and what torch sends by it: `(gradients, in backward)`."""
         return self._with_part(str(self))
@@ -139,7 +144,7 @@ class Call:
             return False
         if self.does not in SAME_SIZE:
             return True
-        return (self.dtypes, self.shapes) == (other.dtypes, other.shapes)
+        return self.carries == other.carries
 
 
 def from_flight(flight: dict) -> list[Call]:

@@ -6,6 +6,7 @@ from itertools import zip_longest
 
 from whichrank.explain.cause import MEETING, SHOWN, Cause, Stand
 from whichrank.explain.states import (
+    MESSAGES,
     Away,
     Computes,
     Elsewhere,
@@ -18,11 +19,6 @@ from whichrank.explain.states import (
 from whichrank.explain.symptoms import Symptom
 from whichrank.record.calls import Call
 from whichrank.record.words import conjugate, listed, ranks, sides, times
-
-# What a rank waits in that names no peer, and may be any message.
-WORK = "Work.wait"
-MESSAGES = ("send", "recv", "send_object_list", "recv_object_list", WORK)
-
 
 # --- one to blame ---
 
@@ -39,9 +35,9 @@ class Absent(Cause):
         if self.waiting and self.rank in [stand.rank for stand in self.waiting]:
             has = f"{ranks(names)} have {self._did()}"
             return f"waits in {self.waiting[0].name}, but {has}"
-        if len(names) == 1:
+        if names == [self.rank]:
             clauses = [self._clause(self.away[0])]
-        elif len({self._clause(stand) for stand in self.away}) == 1:
+        elif len(names) > 1 and len({self._clause(s) for s in self.away}) == 1:
             clauses = [f"{ranks(names)} have {self._did()}"]
         else:
             clauses = [f"rank {each.rank} {self._clause(each)}" for each in self.away]
@@ -206,6 +202,8 @@ class Apart(Cause):
     """All wait, and it is not known why they do not come together."""
 
     waiting: tuple[Waits, ...]
+    away: tuple[Stand, ...] = ()
+    """Those that do not wait, and of whom nobody knows whether they should be there."""
     passed: tuple[int, ...] = ()
     """The ranks that have passed the call in which the others wait."""
     means: str = ""
@@ -216,6 +214,9 @@ class Apart(Cause):
             passed = f"{ranks(self.passed)} {conjugate('have', self.passed)} passed"
             alike = f"they do not all mean the same {self.means}"
             return f"{wait(self.waiting)}, which {passed}: {alike}"
+        if self.away:
+            others = [f"rank {stand.rank} {_of(stand)}" for stand in self.away]
+            return ", ".join([wait(self.waiting), *others])
         if self.unanswered:
             return f"every rank waits in {self.waiting[0].name}, so nobody answers"
         by_call = self._by_call()
@@ -237,12 +238,14 @@ class Apart(Cause):
         """Whether all wait for a message, of which there is no record."""
         names = {stand.name for stand in self.waiting}
         recorded = any(stand.call for stand in self.waiting)
-        return len(names) == 1 and not recorded and names <= {*MESSAGES}
+        messages = len(names) == 1 and names <= {*MESSAGES}
+        return messages and not (recorded or self.away)
 
     @property
     def in_one_call(self) -> bool:
         """Whether all wait in one call, as far as is known."""
-        return not (self.passed or self.unanswered) and len(self._by_call()) == 1
+        rest = self.passed or self.unanswered or self.away
+        return not rest and len(self._by_call()) == 1
 
     def _by_call(self) -> dict[str, list[int]]:
         one_name = len({stand.name for stand in self.waiting}) == 1
@@ -349,6 +352,13 @@ def wait(waiting: Sequence[Waits]) -> str:
     return listed(
         f"{ranks(on)} {conjugate('wait', on)} in {name}" for name, on in calls.items()
     )
+
+
+def _of(stand: Stand) -> str:
+    """Return where a rank is that is not blamed: it has ended well, say."""
+    if stand.ended_well:
+        return "has ended (exit code 0)"
+    return stand.unable or stand.clause()
 
 
 def _group(stand: Waits, with_members: bool) -> str:
