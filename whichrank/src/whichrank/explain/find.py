@@ -160,7 +160,7 @@ def _of_nodes(failure: Failure, log: RunLog, stopped: str | None) -> Failure:
     lost = nodes.gone(log.agents)
     if lost and not any(time < lost[1] for time in own):
         return _node_failed(failure, lost[0])
-    noticed = min((verdict.time for verdict in by_rank.values()), default=time.time())
+    noticed = min((v.time for v in by_rank.values()), default=time.time())
     trouble = None
     if not own and (failure.rank is None or by_rank):
         trouble = nodes.cut_off(log.agents, noticed)
@@ -206,9 +206,7 @@ def _launcher_was_first(log: RunLog, code: int, by_rank: Verdicts) -> bool:
     """
     if code < 0:  # then nobody asks the ranks, and the guard ends them
         asked = (Signalled, -signal.SIGTERM)
-        return all(
-            verdict.asked or verdict.cause.way == asked for verdict in by_rank.values()
-        )
+        return all(v.asked or v.cause.way == asked for v in by_rank.values())
     error = stacks.last_error(log.stderr)
     its_own = bool(error) and REPORT not in error
     return its_own and all(verdict.asked for verdict in by_rank.values())
@@ -290,9 +288,7 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     stop = Stopped(by=stopped, limit=limit)
     others: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     by_rank = _verdicts(logs)
-    if own := {
-        rank: verdict for rank, verdict in by_rank.items() if not verdict.is_victim
-    }:
+    if own := {rank: v for rank, v in by_rank.items() if not v.is_victim}:
         first = _first(own)
         failure = _failed_by_itself(logs, first, by_rank)
         others.pop(first)

@@ -131,12 +131,12 @@ def _by_rank_named(stdout: str) -> list[str]:
     matches = [NAMES_RANK.match(line) for line in lines]
     named = [int(rank[1] or rank[2]) if rank else None for rank in matches]
     # A number may be anything; ranks count from 0.
-    count = max(next(n for n in range(len(named) + 1) if n not in named), 1)
-    whose = [rank if rank and rank < count else 0 for rank in named]
-    pairs = [*zip(whose, lines, strict=True)]
-    return [
-        "\n".join(line for of, line in pairs if of == rank) for rank in range(count)
-    ]
+    known = {*named}
+    count = max(next(n for n in range(len(named) + 1) if n not in known), 1)
+    texts: list[list[str]] = [[] for _ in range(count)]
+    for line, rank in zip(lines, named, strict=True):
+        texts[rank if rank and rank < count else 0].append(line)
+    return ["\n".join(each) for each in texts]
 
 
 def _stderr(folder: Path) -> str:
