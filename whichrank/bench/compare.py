@@ -16,7 +16,8 @@ fault`. A tool's whole output is kept in build/compare/, and judged by these rul
     line    one of the marked lines is in the output, as FILE:LINE or as Python has it.
     cause   the words of the fault's own pattern are in the output.
     seconds from the launch until the output is complete.
-    left    processes of the run that live two seconds after its launcher has ended.
+    left    processes of the run that live two seconds after its launcher has ended,
+            or 17 after its Ctrl-C.
 
 Who must be told when to look looks after QUIET seconds without output or, before a
 first step, after START; `whichrank torchrun` has the former as its --timeout. The
@@ -37,6 +38,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -52,6 +54,20 @@ DETAILED, RECORDED = str(BENCH / "detailed.py"), str(BENCH / "recorded.py")
 MISMATCH = r"collective mismatch|mismatch between collectives|different sizes|call \d+ "
 MISMATCH += r"is|Mismatched"
 ABSENT = r"has not come|failed to pass monitoredBarrier|missing ranks"
+
+NOTES = f"""
+¹ The host's: its allocator refuses. ² All ranks train on the same samples; in the last
+column this is `whichrank examine`. – The job had ended before anyone could look.
+
+- Seconds are from launch. Of those, {QUIET:.0f} are the patience of whoever looks, and of
+  `whichrank torchrun --timeout {QUIET:.0f}`. The groups of the scripts time out after
+  30 seconds; torch's default is 30 minutes.
+- `DETAIL` over gloo ends a sound DDP script by SIGSEGV in torch 2.14.1. Here a part of
+  DDP's telemetry is off, so that the rest can be judged.
+- `torchfrtrace` cannot read what the flight recorder keeps of gloo (`KeyError`, torch
+  2.14.1). Here the names of the groups are put in. NCCL was not tried.
+- "n left" are processes that still live after the launcher's end, or a Ctrl-C.
+"""
 
 
 @dataclass(frozen=True)
@@ -387,17 +403,17 @@ def cell(fault: Fault, tool: Tool, told: Told) -> str:
 
 def table(kept: dict[str, dict[str, Told]]) -> str:
     """Return all of it as a page."""
-    from importlib.metadata import version
-
     heads = ["", *(tool.title for tool in TOOLS)]
     rows = [heads, ["---"] * len(heads)]
     for fault in FAULTS:
         of = kept.get(fault.name, {})
         cells = [cell(fault, t, of[t.name]) if t.name in of else "" for t in TOOLS]
         rows.append([fault.title, *cells])
-    made = f"torch {version('torch')}, gloo, {os.cpu_count()} cores"
+    load = f"{os.cpu_count()} cores under a load of {os.getloadavg()[2]:.0f}"
+    made = f"torch {version('torch')}, gloo, {load}"
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*lines, "", f"Measured on {time.strftime('%Y-%m-%d')}: {made}."])
+    when = f"Measured on {time.strftime('%Y-%m-%d')}: {made}."
+    return "\n".join([*lines, NOTES, when])
 
 
 def load() -> dict[str, dict[str, Told]]:
@@ -426,6 +442,8 @@ def main() -> None:
     parser.add_argument("--judge", action="store_true", help="run nothing")
     args = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
+    # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for fault in FAULTS:
         for tool in TOOLS:
             pair = f"{fault.name}.{tool.name}"
