@@ -59,9 +59,10 @@ NOTES = f"""
 ¹ The host's: its allocator refuses. ² All ranks train on the same samples; in the last
 column this is `whichrank examine`. – The job had ended before anyone could look.
 
-- Seconds are from launch. Of those, {QUIET:.0f} are the patience of whoever looks, and of
-  `whichrank torchrun --timeout {QUIET:.0f}`. The groups of the scripts time out after
-  30 seconds; torch's default is 30 minutes.
+- Seconds are from launch. Of those, {QUIET:.0f} are the patience of whoever looks, and
+  of `whichrank torchrun --timeout {QUIET:.0f}`. The group of a script times out after
+  30 seconds; torch's default, and that of a mesh, is 30 minutes.
+- After "> 60 s" a Ctrl-C ended the launcher; what it then printed counts.
 - `DETAIL` over gloo ends a sound DDP script by SIGSEGV in torch 2.14.1. Here a part of
   DDP's telemetry is off, so that the rest can be judged.
 - `torchfrtrace` cannot read what the flight recorder keeps of gloo (`KeyError`, torch
@@ -396,7 +397,7 @@ def cell(fault: Fault, tool: Tool, told: Told) -> str:
         facts.append("line")
     if re.search(fault.cause, told.text):
         facts.append("cause")
-    after = f"> {CEILING:.0f} s" if told.ended == "Ctrl-C" else f"{told.seconds:.0f} s"
+    after = f"{'> ' * (told.ended == 'Ctrl-C')}{told.seconds:.0f} s"
     left = f", {told.left} left" if told.left else ""
     return f"{' '.join(facts) or 'nothing'}, {after}{left}"
 
