@@ -390,7 +390,8 @@ def cell(fault: Fault, tool: Tool, told: Told) -> str:
     if fault.each and all(re.search(each, told.text) for each in fault.each):
         facts.append("ranks")
     elif fault.rank is not None and named:
-        facts.append("rank" if named == {fault.rank} else "*wrong rank*")
+        one_of = f"one of {len(named)} ranks" if fault.rank in named else "*wrong rank*"
+        facts.append("rank" if named == {fault.rank} else one_of)
     name = re.escape(fault.file.name)
     numbers = "|".join(map(str, fault.lines))
     if numbers and re.search(rf'{name}(:|", line )({numbers})\b', told.text):
