@@ -52,7 +52,7 @@ MARK = "COMPARE_RUN"  # in the environment of all processes of a pair
 BIN = Path(sys.executable).parent
 DETAILED, RECORDED = str(BENCH / "detailed.py"), str(BENCH / "recorded.py")
 MISMATCH = r"collective mismatch|mismatch between collectives|different sizes|call \d+ "
-MISMATCH += r"is|Mismatched"
+MISMATCH += r"is|different calls|COLLECTIVE_TYPE_MISMATCH"
 ABSENT = r"has not come|failed to pass monitoredBarrier|missing ranks"
 
 NOTES = f"""
@@ -102,6 +102,7 @@ def differ(what: str, other: str) -> tuple[str, ...]:
     """Return patterns for what ranks 0 and 1 do, in the words of any tool."""
     return tuple(
         rf"(?i)rank {rank}\b[^\n]{{0,160}}{does}|{does}[^\n]{{0,70}}rank {rank}\b"
+        rf"|expected collective type: '{does}'"
         for rank, does in enumerate((what, other))
     )
 
