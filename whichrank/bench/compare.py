@@ -16,7 +16,8 @@ fault`. A tool's whole output is kept in build/compare/, and judged by these rul
     line    one of the marked lines is in the output, as FILE:LINE or as Python has it.
     cause   the words of the fault's own pattern are in the output.
     seconds from the launch until the output is complete.
-    left    processes of the run that live two seconds after its launcher has ended.
+    left    processes of the run that live two seconds after its launcher has ended,
+            or 17 after its Ctrl-C.
 
 Who must be told when to look looks after QUIET seconds without output or, before a
 first step, after START; `whichrank torchrun` has the former as its --timeout. The
@@ -37,6 +38,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -50,8 +52,23 @@ MARK = "COMPARE_RUN"  # in the environment of all processes of a pair
 BIN = Path(sys.executable).parent
 DETAILED, RECORDED = str(BENCH / "detailed.py"), str(BENCH / "recorded.py")
 MISMATCH = r"collective mismatch|mismatch between collectives|different sizes|call \d+ "
-MISMATCH += r"is|Mismatched"
+MISMATCH += r"is|different calls|COLLECTIVE_TYPE_MISMATCH"
 ABSENT = r"has not come|failed to pass monitoredBarrier|missing ranks"
+
+NOTES = f"""
+¹ The host's: its allocator refuses. ² All ranks train on the same samples; in the last
+column this is `whichrank examine`. – The job had ended before anyone could look.
+
+- Seconds are from launch. Of those, {QUIET:.0f} are the patience of whoever looks, and
+  of `whichrank torchrun --timeout {QUIET:.0f}`. The group of a script times out after
+  30 seconds; torch's default, and that of a mesh, is 30 minutes.
+- After "> 60 s" a Ctrl-C ended the launcher; what it then printed counts.
+- `DETAIL` over gloo ends a sound DDP script by SIGSEGV in torch 2.14.1. Here a part of
+  DDP's telemetry is off, so that the rest can be judged.
+- `torchfrtrace` cannot read what the flight recorder keeps of gloo (`KeyError`, torch
+  2.14.1). Here the names of the groups are put in. NCCL was not tried.
+- "n left" are processes that still live after the launcher's end, or a Ctrl-C.
+"""
 
 
 @dataclass(frozen=True)
@@ -85,6 +102,7 @@ def differ(what: str, other: str) -> tuple[str, ...]:
     """Return patterns for what ranks 0 and 1 do, in the words of any tool."""
     return tuple(
         rf"(?i)rank {rank}\b[^\n]{{0,160}}{does}|{does}[^\n]{{0,70}}rank {rank}\b"
+        rf"|expected collective type: '{does}'"
         for rank, does in enumerate((what, other))
     )
 
@@ -373,31 +391,32 @@ def cell(fault: Fault, tool: Tool, told: Told) -> str:
     if fault.each and all(re.search(each, told.text) for each in fault.each):
         facts.append("ranks")
     elif fault.rank is not None and named:
-        facts.append("rank" if named == {fault.rank} else "*wrong rank*")
+        one_of = f"one of {len(named)} ranks" if fault.rank in named else "*wrong rank*"
+        facts.append("rank" if named == {fault.rank} else one_of)
     name = re.escape(fault.file.name)
     numbers = "|".join(map(str, fault.lines))
     if numbers and re.search(rf'{name}(:|", line )({numbers})\b', told.text):
         facts.append("line")
     if re.search(fault.cause, told.text):
         facts.append("cause")
-    after = f"> {CEILING:.0f} s" if told.ended == "Ctrl-C" else f"{told.seconds:.0f} s"
+    after = f"{'> ' * (told.ended == 'Ctrl-C')}{told.seconds:.0f} s"
     left = f", {told.left} left" if told.left else ""
     return f"{' '.join(facts) or 'nothing'}, {after}{left}"
 
 
 def table(kept: dict[str, dict[str, Told]]) -> str:
     """Return all of it as a page."""
-    from importlib.metadata import version
-
     heads = ["", *(tool.title for tool in TOOLS)]
     rows = [heads, ["---"] * len(heads)]
     for fault in FAULTS:
         of = kept.get(fault.name, {})
         cells = [cell(fault, t, of[t.name]) if t.name in of else "" for t in TOOLS]
         rows.append([fault.title, *cells])
-    made = f"torch {version('torch')}, gloo, {os.cpu_count()} cores"
+    load = f"{os.cpu_count()} cores under a load of {os.getloadavg()[2]:.0f}"
+    made = f"torch {version('torch')}, gloo, {load}"
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*lines, "", f"Measured on {time.strftime('%Y-%m-%d')}: {made}."])
+    when = f"Measured on {time.strftime('%Y-%m-%d')}: {made}."
+    return "\n".join([*lines, NOTES, when])
 
 
 def load() -> dict[str, dict[str, Told]]:
@@ -426,6 +445,8 @@ def main() -> None:
     parser.add_argument("--judge", action="store_true", help="run nothing")
     args = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
+    # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for fault in FAULTS:
         for tool in TOOLS:
             pair = f"{fault.name}.{tool.name}"
