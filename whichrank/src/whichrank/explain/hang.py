@@ -48,6 +48,7 @@ from whichrank.record.calls import (
     kept_by_all,
 )
 from whichrank.record.rank_log import RankLog
+from whichrank.record.source import in_one_loop
 
 RESTLESS = (Moves, Computes, Unseen, Away)  # of which nobody knows what comes next
 # The states of whom the others may be waiting for, first of those who will hardly come.
@@ -172,22 +173,67 @@ def _counted(
 
     Args:
         calls: of each rank.
-        by_rank: the call up to which, of the ranks that are compared. Of gradients it
-            counts as well: who has skipped a backward has sent them less often.
+        by_rank: the call up to which, of the ranks that are compared. Where some send
+            gradients by it, and the others have left their loop, it counts as well:
+            they have skipped a backward.
     """
-    before = {r: calls_until(calls[r], call.key) for r, call in by_rank.items()}
-    before, since = kept_by_all(before)
-    if any(call.sends_gradients for call in by_rank.values()):
-        before = {r: [c for c in m if c.sends_gradients] for r, m in before.items()}
-    else:
-        before = {rank: made[:-1] for rank, made in before.items()}
-    counted = [replace(each, since=since) for each in _counts(before)]
+    until = {r: calls_until(calls[r], call.key) for r, call in by_rank.items()}
+    until, since = kept_by_all(until)
+    made = {rank: its[:-1] for rank, its in until.items()}
+    sends = [call for call in by_rank.values() if call.sends_gradients]
+    if sends:
+        others = [call for call in by_rank.values() if not call.sends_gradients]
+        over = bool(others) and not any(_in_its_loop(c, sends[0]) for c in others)
+        gradients = until if over else made
+        skipped = {r: [c for c in m if c.sends_gradients] for r, m in gradients.items()}
+        made = skipped if over or _counts(skipped) else until
+    counted = [replace(each, since=since) for each in _counts(made)]
+    if sends and made is until:  # all have sent alike: what is odd is another call
+        counted = [each for each in counted if not each.call.sends_gradients]
     # A line to which some have never come tells most.
     return min(counted, key=lambda each: min(each.times.values()) > 0, default=None)
 
 
+def _in_its_loop(call: Call, sends: Call) -> bool:
+    """Tell whether a call is made in the loop in which another sends gradients.
+
+    Of both it is known by which lines the program has come there. Without its text we
+    do not know, and do not say that a backward was skipped.
+    """
+    for ours, theirs in zip(call.path, sends.path, strict=False):
+        if (ours.file, ours.line) != (theirs.file, theirs.line):
+            known = ours.file == theirs.file and ours.name == theirs.name
+            return not (known and ours.code) or in_one_loop(theirs, ours)
+    return True
+
+
+def _branches(
+    made: dict[int, list[Call]],
+) -> set[tuple[str, str, int]]:
+    """Return the calls of both branches of an `if rank == 0`, which meet each other.
+
+    Whoever makes the one never makes the other.
+    """
+    kinds = {rank: {call.kind for call in its} for rank, its in made.items()}
+    meets: dict[tuple[str, str, int], set[tuple[str, str, int]]] = {}
+    by_key: dict[Key, set[tuple[str, str, int]]] = {}
+    for call in chain(*made.values()):
+        by_key.setdefault(call.key, set()).add(call.kind)
+    for together in by_key.values():
+        for kind in together:
+            meets.setdefault(kind, set()).update(together - {kind})
+    return {
+        kind
+        for kind, others in meets.items()
+        if others
+        and {other[0] for other in others} == {kind[0]}
+        and not any(kind in its and others & its for its in kinds.values())
+    }
+
+
 def _counts(made: dict[int, list[Call]]) -> list[Counted]:
     """Return each call, at one line, that some ranks have made more often."""
+    branches = _branches(made)
     counts = {rank: Counter(call.kind for call in its) for rank, its in made.items()}
     first: dict[tuple[str, str, int], Call] = {}
     for call in chain(*made.values()):
@@ -196,6 +242,7 @@ def _counts(made: dict[int, list[Call]]) -> list[Counted]:
     counted = [
         Counted(call, {rank: count[kind] for rank, count in counts.items()})
         for kind, call in first.items()
+        if kind not in branches
     ]
     return [each for each in counted if len({*each.times.values()}) > 1]
 

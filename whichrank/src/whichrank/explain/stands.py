@@ -21,6 +21,7 @@ from whichrank.explain.states import (
 from whichrank.record.calls import Key
 from whichrank.record.heard import listen
 from whichrank.record.rank_log import RankLog
+from whichrank.record.source import polls
 from whichrank.record.stacks import (
     C10D,
     OURS,
@@ -57,6 +58,7 @@ CHECKPOINT = "torch/distributed/checkpoint/"  # where a rank writes and reads as
 FUNCTIONAL = "torch/distributed/_functional_collectives.py"  # as of DTensor
 GROUP = "ProcessGroup at 0x"  # what py-spy shows of one
 WAIT = re.compile(r"\b(\w+)\.wait\(")
+ATTRIBUTE = re.compile(r"\.\w+\.wait\(")  # of which no stack shows the value
 OTHER_WAIT = re.compile(r"\b(os|store\w*)\.wait\(|\.wait\(\[")
 TORCH = str(Path("/torch/"))
 
@@ -67,7 +69,38 @@ def find_stands(logs: list[RankLog]) -> list[Stand]:
     if not all(log.handles for log in logs):  # else all wait in an `except`, say
         stands = [_handling(stand, logs[stand.rank]) for stand in stands]
     made = [{call.key for call in log.calls} for log in logs]
-    return [_with_outer(_with_peers(stand, made), logs) for stand in stands]
+    done = [{call.key for call in log.calls if call.done} for log in logs]
+    stands = [_not_long_done(stand, done) for stand in stands]
+    stands = [_with_peers(stand, made) for stand in stands]
+    return [_with_outer(_waited_for(stand, stands), logs) for stand in stands]
+
+
+def _not_long_done(stand: Stand, done: list[set[Key]]) -> Stand:
+    """Return where a rank waits of which only its last call is known.
+
+    gloo records no message: a rank that has given up in `work.wait()` may have waited
+    for one, and then its last collective is done everywhere else.
+    """
+    if not isinstance(stand, Waits) or not stand.call or not stand.guessed:
+        return stand
+    members = stand.call.members or range(len(done))
+    others = [r for r in members if r < len(done) and r != stand.rank]
+    if others and all(stand.call.key in done[rank] for rank in others):
+        return replace(stand, name=WORK, call=None)
+    return stand
+
+
+def _waited_for(stand: Stand, stands: list[Stand]) -> Stand:
+    """Return the stand of a rank that may wait in a `wait` that is not torch's.
+
+    If all that wait for a collective wait for this rank alone, it waits for none of
+    them: `board.kv.wait(keys)` is a store.
+    """
+    if not isinstance(stand, Waits) or stand.call or stand.name != WORK:
+        return stand
+    waiting = [s for s in stands if s.waits and s is not stand]
+    alone = waiting and all(s.peers == (stand.rank,) for s in waiting)
+    return Elsewhere(stand.rank, stand.frame) if alone and stand.guessed else stand
 
 
 def _with_outer(stand: Stand, logs: list[RankLog]) -> Stand:
@@ -148,7 +181,8 @@ def _inside(rank: int, log: RankLog) -> Stand:
     if name := _waits_in(log):
         undone = [call for call in log.calls if not call.done]
         call = undone[0] if undone and name == undone[0].name else None
-        return Waits(rank, frame, name, call)
+        guessed = bool(frame and ATTRIBUTE.search(frame.code)) or log.heard.gave_up
+        return Waits(rank, frame, name, call, guessed=guessed)
     for stack in log.threads.values():
         if not inside and communication(stack):
             there = _inside(rank, replace(log, stack=stack))
@@ -190,7 +224,7 @@ def _waits_in(log: RankLog) -> str:
     """
     undone = [call for call in log.calls if not call.done]
     in_library = bool(log.stack) and not log.stack[0].own
-    on_work = _waits_for_work(log)
+    on_work = _waits_for_work(log) or bool(undone) and _polls(log)
     if undone and (in_library or on_work or any(call.on_device for call in undone)):
         return undone[0].name
     if on_work:
@@ -201,6 +235,12 @@ def _waits_in(log: RankLog) -> str:
         return ""
     meets = [f.name for f in log.stack if RPC in f.file and f.name in ALL_MEET]
     return meets[0] if meets else _within(log.stack)
+
+
+def _polls(log: RankLog) -> bool:
+    """Tell whether a rank asks again and again whether a call is completed."""
+    frame = own(log.stack)
+    return frame is not None and polls(frame)
 
 
 def _waits_for_work(log: RankLog) -> bool:

@@ -1,6 +1,6 @@
 """The states in which a rank may stand, each with its own sentence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from whichrank.explain.cause import NO_LINE, SHOWN, Ended, Stand
 from whichrank.record.calls import Call
@@ -30,6 +30,8 @@ class Waits(Stand):
     """Whether the call was given a group, of which a stack does not tell the ranks."""
     members: str = ""
     """The ranks of the group that it makes, as they were given."""
+    guessed: bool = field(default=False, compare=False, repr=False)
+    """Whether what it waits in is a guess by its line."""
 
     @property
     def by_message(self) -> bool:

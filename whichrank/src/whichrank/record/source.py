@@ -1,0 +1,40 @@
+"""What the text of a program says around a line of it."""
+
+import ast
+import linecache
+from collections.abc import Iterator
+from functools import lru_cache
+
+from whichrank.record.stacks import Frame
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+@lru_cache(maxsize=64)
+def _loops(text: str) -> tuple[ast.For | ast.AsyncFor | ast.While, ...]:
+    try:
+        return tuple(n for n in ast.walk(ast.parse(text)) if isinstance(n, LOOPS))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+
+
+def loops(frame: Frame) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
+    """Yield the loops around a line; none if its text is not to be had."""
+    for loop in _loops("".join(linecache.getlines(frame.file))):
+        if loop.lineno <= frame.line <= (loop.end_lineno or loop.lineno):
+            yield loop
+
+
+def in_one_loop(one: Frame, other: Frame) -> bool:
+    """Tell whether two lines of one file stand in one loop."""
+    return one.file == other.file and any(
+        loop.lineno <= other.line <= (loop.end_lineno or 0) for loop in loops(one)
+    )
+
+
+def polls(frame: Frame) -> bool:
+    """Tell whether a line stands in a loop that asks whether a call is completed."""
+    return any(
+        isinstance(loop, ast.While) and "is_completed(" in ast.unparse(loop.test)
+        for loop in loops(frame)
+    )
