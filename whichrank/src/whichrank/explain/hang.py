@@ -400,8 +400,8 @@ def _absent(seen: Snapshot) -> Cause | None:
         return None
     if wanted:  # by name: then nobody else is missing
         absent = [stand for stand in absent if stand.rank in wanted]
-    elif any(stand.by_message for stand in seen.waiting):  # from whom, nobody knows
-        absent = [stand for stand in absent if not stand.ended_well]
+    elif any(stand.by_message for stand in seen.waiting):
+        return None  # from whom the message comes, nobody knows
     if not absent and {stand.peers for stand in seen.waiting} == {tuple(wanted)[:1]}:
         # All wait for one rank, be its stack unreadable: it may be another program.
         them = [stand for stand in seen.stands if stand.rank in wanted]
