@@ -1055,6 +1055,140 @@ if odd: {HUNG}
         ranks=(2,),
         note="^NotJoined: .* 2 copies",
     ),
+    # Nobody is to blame whom nothing but a vote accuses.
+    Fault(
+        "two_wait_for_messages_and_one_has_left",
+        "if rank == 0: return sys.exit()\ndist.recv(tensor, 3 - rank)",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        symptom="cycle",
+        cause="Circle: rank 1 waits in recv for rank 2, rank 2 waits in recv for",
+    ),
+    Fault(
+        "two_wait_for_work_and_one_has_left",
+        "if rank == 0: return sys.exit()\ndist.irecv(tensor, 3 - rank).wait()",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        cause=r"Apart: ranks 1 and 2 wait in Work\.wait, rank 0 has ended \(exit",
+    ),
+    Fault(
+        "two_wait_for_work_and_one_polls",
+        "import torch.distributed.distributed_c10d as c10d\n"
+        "store = c10d._get_default_store()\n"
+        "while rank == 0 and not store.check(['over']): time.sleep(0.1)\n"
+        "dist.irecv(tensor, 3 - rank).wait()",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        cause=r"Apart: ranks 1 and 2 wait in Work\.wait, rank 0 stands at",
+    ),
+    Fault(
+        "one_of_two_has_ended_well",
+        "if odd: sys.exit()\ndist.all_reduce(tensor)",
+        ranks=(2,),
+        kind="exception",
+        rank=None,
+        symptom="absent",
+        cause="Absent: rank 1 has left, and rank 0 waits in all_reduce",
+    ),
+    Fault(
+        "a_message_too_few",
+        "if rank == 2: dist.send(tensor, 0)\n"
+        "if rank: return sys.exit()\n"
+        "for _ in range(2): dist.recv(tensor, 2)",
+        ranks=(3,),
+        kind="exception",
+        rank=None,
+        cause=r"Apart: rank 0 waits in recv, rank 1 has ended \(exit code 0\), rank 2 has",
+    ),
+    Fault(
+        "a_harmless_traceback_before",
+        "import logging\n"
+        "try: raise ConnectionRefusedError('metrics')\n"
+        "except OSError: odd and logging.exception('going on')\n"
+        "dist.barrier() if odd else dist.all_reduce(tensor)",
+        ranks=(2,),
+        kind="timeout",
+        rank=None,
+        symptom="different calls",
+        cause="CallsDiffer: call 2 is",
+        report=("^Printed 1: before, rank 1 printed|ConnectionRefusedError: metrics",),
+    ),
+    Fault(
+        "polls_for_completion",
+        "work = dist.all_reduce(tensor, async_op=True) if not odd else None\n"
+        "if odd: time.sleep(600)\n"
+        "while not work.is_completed():\n"
+        "    time.sleep(0.01)",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause="Absent 1: has not come, and ranks 0 and 2 wait in all_reduce",
+        line="if odd: time.sleep",
+    ),
+    Fault(
+        "waits_for_a_store_it_holds",
+        "import types\nimport torch.distributed.distributed_c10d as c10d\n"
+        "board = types.SimpleNamespace(kv=c10d._get_default_store())\n"
+        "if odd: board.kv.wait(['published'])\n"
+        "dist.all_reduce(tensor)",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause="Absent 1: has not come, and ranks 0 and 2 wait in all_reduce",
+        line="board.kv.wait",
+    ),
+    Fault(
+        "branches_that_meet",
+        "for _ in range(3):\n"
+        "    if rank == 0: dist.broadcast(tensor, src=0)\n"
+        "    else: dist.broadcast(tensor, src=0)\n"
+        "if odd: dist.barrier()\n"
+        "dist.all_reduce(tensor)",
+        ranks=(3,),
+        kind="timeout",
+        symptom="different calls",
+        cause=r"CallsDiffer 1: call 5 is all_reduce of float32 \(8,\) at \S+ on ranks 0 and "
+        r"2, but barrier at \S+ on rank 1 at",
+    ),
+    Fault(
+        "a_number_and_a_list_of_one",
+        "flag = torch.tensor(1.0) if rank else torch.tensor([1.0])\n"
+        "dist.broadcast(flag, src=0)\n"
+        "if odd: time.sleep(600)\n"
+        "dist.all_reduce(tensor)",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause="Absent 1: has not come, and ranks 0 and 2 wait in all_reduce",
+        line="if odd: time.sleep",
+    ),
+    Fault(
+        "one_gathers_beside_a_backward",
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))\n"
+        "for step in range(4):\n"
+        "    model(tensor).sum().backward()\n"
+        "    if odd and step == 2:\n"
+        "        dist.all_gather([torch.ones(8) for _ in range(world_size)], tensor)",
+        ranks=(3,),
+        kind="timeout",
+        symptom="different calls",
+        cause=r"CallsDiffer 1: (?!.*skipped).*all_gather at \S+ was made once on rank 1, "
+        "but never on ranks 0 and 2",
+    ),
+    Fault(
+        "one_skips_a_backward",
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))\n"
+        "for step in range(4 - odd):\n"
+        "    model(tensor).sum().backward()",
+        ranks=(3,),
+        kind="timeout",
+        symptom="different calls",
+        cause="CallsDiffer 1: .* times on ranks 0 and 2, but 3 times on rank 1: a rank "
+        "skipped a backward",
+    ),
     # What the system refuses.
     Fault(
         "gpu_is_full",

@@ -47,7 +47,7 @@ OF_RUN, OF_RANK = (
 )
 CALLS = ("flight.json", "answer.json")
 ENDS = ("raised.json", "left.json", "end.json", "exit.json")
-MOST_FRAMES = 10  # of an exception
+MOST_FRAMES, MOST_CALLERS = 10, 3  # of an exception, and of a call
 # What a rank tells when it is asked, beside its calls.
 TOLD = ("handles", "threads", "meets")
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
@@ -330,7 +330,7 @@ def _tidy(name: str, text: str) -> str:
         return json.dumps(found | {"frames": found.get("frames", [])[:MOST_FRAMES]})
     if kind in CALLS:
         for call in found["calls"]:
-            call["frames"] = call["frames"][:1]
+            call["frames"] = call["frames"][:MOST_CALLERS]
         groups, calls = json.dumps(found["groups"]), _lines(found["calls"])
         if handles := found.get("handles"):
             handles["frames"] = handles["frames"][:MOST_FRAMES]

@@ -452,11 +452,12 @@ def _apart(seen: Snapshot) -> Cause | None:
         tuple(seen.waiting),
     )
     away = tuple(s for s in seen.stands if isinstance(s, ABSENT) and not s.watched)
+    if waiting and away:
+        return Apart(frame=first, waiting=waiting, away=away)
     cause = Apart(frame=first, symptom=Symptom.DIFFERENT_CALLS, waiting=waiting)
-    cause = replace(cause, away=away)
     if cause.unanswered:
         return replace(cause, symptom=Symptom.CYCLE)
-    return cause if len(waiting) + len(away) > 1 and waiting else None
+    return cause if len(waiting) > 1 else None
 
 
 # --- nobody waits for another ---
