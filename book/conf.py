@@ -31,6 +31,9 @@ include_patterns = [
     "ELSEWHERE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "whichrank/README.md",
+    "whichrank/CHANGELOG.md",
+    "whichrank/CONTRIBUTING.md",
     "classroom/*.md",
     "book/*.md",
 ]
@@ -68,11 +71,12 @@ GUIDES = {
         "book/steps_training",
         "book/play",
     ],
-    "Guides": ["ELSEWHERE", "CHANGELOG"],
+    "Guides": ["whichrank/README", "ELSEWHERE", "CHANGELOG", "whichrank/CHANGELOG"],
     "For instructors and maintainers": [
         "classroom/README",
         "classroom/INSTRUCTORS",
         "CONTRIBUTING",
+        "whichrank/CONTRIBUTING",
     ],
 }
 

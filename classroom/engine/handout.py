@@ -26,7 +26,7 @@ FILES = """
     figs/steps/*.html ddp_lab/__init__.py ddp_lab/data.py ddp_lab/gpt.py
     ddp_lab/gpt.txt
     ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch
-    whichrank/README.md whichrank/pyproject.toml whichrank/src/**/*.py
+    whichrank/pyproject.toml whichrank/src/**/*.py
     whichrank/src/whichrank/py.typed
     ddp_lab/*/frames/*.py ddp_lab/profiling/verdict.py bench/programs/*.py recorded/*/*
 """
@@ -75,6 +75,10 @@ def documents(assignments: list[str]) -> dict[str, str]:
     for name, table in texts.items():
         text = (LAB / "students" / name).read_text()
         texts[name] = text.replace("TABLE\n", f"{table.rstrip()}\n")
+    tool = (ROOT / "whichrank" / "README.md").read_text().partition("## Against")[0]
+    texts["whichrank/README.md"] = re.sub(
+        r" \(\[.+\]\(bench/.+\)\)|bench/\w+/", "", tool
+    )
     return texts
 
 

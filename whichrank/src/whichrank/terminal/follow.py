@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from whichrank import launch
+from whichrank.explain.causes.ended import Stopped
 from whichrank.record import names
 from whichrank.record.files import read_json
 from whichrank.record.logs import rank_folders
@@ -79,8 +80,10 @@ def _end(number: int, frame: object) -> None:
 
 def exit_code(done: Run) -> int:
     """Return the program's own exit code, as a shell has it."""
-    if done.failure and done.failure.kind in ("interrupt", "timeout"):
-        return INTERRUPTED if done.failure.kind == "interrupt" else TIMED_OUT
+    known = (done.failure.why, *done.failure.also) if done.failure else ()
+    by = {each.by for each in known if isinstance(each, Stopped)}
+    if by & {"interrupt", "timeout"}:
+        return INTERRUPTED if "interrupt" in by else TIMED_OUT
     code = done.code or 0
     if code == 0 and done.failure:
         return 1  # it left well just when it was ended
