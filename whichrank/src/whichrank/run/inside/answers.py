@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from whichrank.record import names
+from whichrank.run.channels import TELL
 from whichrank.run.inside import errors, kernel, pending, recorder
 
 
@@ -26,11 +27,19 @@ def open_up(folder: Path) -> None:
     names.reserve(folder / names.RAISED, errors.RESERVED)
     # Written by the signal handler itself: a rank that hangs in C++ answers too.
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
-    os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
+    if TELL:
+        faulthandler.register(TELL, file=stack)
+    os.register_at_fork(after_in_child=_be_another)
     kernel.allow_py_spy()
     threading.Thread(
         target=_answer, args=[pipe, folder, _meeting()], daemon=True
     ).start()
+
+
+def _be_another() -> None:
+    """In a fork that the program has made: what it writes would be taken for ours."""
+    for number in filter(None, (signal.SIGTERM, TELL)):
+        faulthandler.unregister(number)
 
 
 def _answer(pipe: int, folder: Path, meets: str) -> None:
