@@ -27,7 +27,7 @@ CALLS_WAIT = 3.0  # seconds that a rank has to write down its calls
 MOST_CHILDREN = 8  # processes of one rank that are looked at
 PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
 # What py-spy says to whom the system does not give another process's memory.
-NOT_PERMITTED = re.compile("[Pp]ermission denied|not permitted")
+NOT_PERMITTED = re.compile("permission denied|not permitted|SYS_PTRACE", re.IGNORECASE)
 OWN_WORD = "so the lines are the ranks' own word, without values and child processes"
 MISSING = f"py-spy is not installed, {OWN_WORD}: pip install py-spy"
 FORBIDDEN = (
