@@ -1150,8 +1150,8 @@ if odd: {HUNG}
         ranks=(3,),
         kind="timeout",
         symptom="different calls",
-        cause=r"CallsDiffer 1: call 5 is all_reduce of \S+ \(8,\) at \S+ on ranks 0 and "
-        r"2, but barrier at \S+ on rank 1 at",
+        cause=r"CallsDiffer 1: call 5 is all_reduce of \S+ \(8,\) at \S+ on ranks 0 "
+        r"and 2, but barrier at \S+ on rank 1 at",
     ),
     Fault(
         "a_number_and_a_list_of_one",

@@ -21,7 +21,9 @@ from record_evidence import Recording, happen
 from support import FULL, HOUSE, wait_until
 
 from whichrank import RunFailed
-from whichrank.run import probe
+from whichrank.record import names
+from whichrank.run import probe, told
+from whichrank.run.channels import TELL
 
 pytestmark = pytest.mark.processes
 ODD = 1  # the rank that misbehaves
@@ -169,12 +171,82 @@ def test_a_stopped_rank_is_looked_at_and_left_as_it_is():
         stopped.wait()
 
 
-def test_without_py_spy_the_ranks_tell_where_they_stand(fail, tmp_path, monkeypatch):
-    monkeypatch.setattr("whichrank.run.probe.threads", lambda pid: [])
-    run = fail("if odd: time.sleep(600)\ndist.all_reduce(tensor)", 2)
+ITS_OWN = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))"  # as Lightning's
+
+
+@pytest.mark.parametrize("handler", ["pass", ITS_OWN])
+def test_without_py_spy_the_ranks_tell_where_they_stand(
+    fail, tmp_path, monkeypatch, handler
+):
+    monkeypatch.setattr(probe, "py_spy", lambda: None)
+    run = fail(f"{handler}\nif odd: time.sleep(600)\ndist.all_reduce(tensor)", 2)
     assert (run.failure.rank, run.failure.symptom) == (ODD, "absent")
     assert run.failure.line == number_of(tmp_path / "sick.py", "time.sleep(600)")
     assert "waits in all_reduce" in run.failure.others[0]
+    assert run.notes == [probe.MISSING]
+
+
+def test_who_may_not_be_looked_at_is_told(fail, tmp_path, monkeypatch):
+    refuses = tmp_path / "py-spy"
+    refuses.write_text(
+        "#!/bin/sh\necho Error: Permission Denied: Try running again >&2\n"
+    )
+    refuses.chmod(0o755)
+    monkeypatch.setattr(probe, "py_spy", lambda: str(refuses))
+    run = fail(f"{ITS_OWN}\nif odd: time.sleep(600)\ndist.all_reduce(tensor)", 2)
+    assert (run.failure.rank, run.notes) == (ODD, [probe.FORBIDDEN])
+
+
+ANOTHER = """
+import os, signal, sys
+from whichrank.run.inside import answers
+from pathlib import Path
+answers.open_up(Path(sys.argv[1]))
+{then}
+"""
+WAITS = "import time; print('waits', flush=True); time.sleep(600)"
+TAKES = f"signal.signal({TELL}, lambda *_: os._exit(1))"
+
+
+@pytest.mark.parametrize(
+    "then, tells",
+    [
+        (WAITS, True),
+        (f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}", True),
+        (f"os.execv(sys.executable, [sys.executable, '-c', {WAITS!r}])", False),
+        (f"signal.signal({TELL}, signal.SIG_DFL); {WAITS}", False),
+        (f"{TAKES}; os.closerange(3, 99); {WAITS}", False),
+    ],
+    ids=["waits", "ignores SIGTERM", "execs", "resets the signal", "takes the signal"],
+)
+def test_only_who_has_registered_is_asked_by_a_signal(tmp_path, then, tells):
+    """Another program would be killed by it."""
+    program = [sys.executable, "-c", ANOTHER.format(then=then), str(tmp_path)]
+    rank = subprocess.Popen(program, stdout=subprocess.PIPE)
+    try:
+        assert rank.stdout.readline() == b"waits\n"
+        told.ask(rank.pid, tmp_path / names.STACK)
+        assert bool((tmp_path / names.STACK).read_text()) == tells
+        assert rank.poll() is None
+    finally:
+        rank.kill()
+        rank.communicate()
+
+
+def test_who_waits_in_an_except_is_not_accused(fail, tmp_path):
+    """It makes its batch again, in halves, and another one has not come."""
+    body = """
+if rank == 2: time.sleep(600)
+try:
+    if odd: raise MemoryError('64 rows')
+    dist.all_reduce(tensor)
+except MemoryError:
+    dist.all_reduce(tensor)
+"""
+    run = fail(body, 3)
+    assert (run.failure.rank, run.failure.symptom) == (2, "absent")
+    assert run.failure.line == number_of(tmp_path / "sick.py", "time.sleep(600)")
+    assert "MemoryError" not in run.failure.report()
 
 
 def test_communication_keeps_a_silent_run_alive(program):

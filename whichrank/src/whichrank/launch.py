@@ -47,7 +47,8 @@ weighs (signs.py, watchdog.py) five times a second:
              pid, ask        where to find and to ask the rank       (answers.py)
              flight.json     its calls of the communication library  (program.py)
              answer.json     those so far, if it was asked           (answers.py)
-             stack           where it was when torchrun ended it     (answers.py)
+             stack           where it was by its own word, if we     (answers.py)
+                             may not look, or torchrun ended it
              stack.json      where it was when we looked, by py-spy  (probe.py)
              seen.json       is it stopped, and who works beside it  (probe.py)
              raised.json     the exception that ended it             (program.py)

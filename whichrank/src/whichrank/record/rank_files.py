@@ -42,6 +42,8 @@ class Evidence:
     """Where its other threads stood, and the processes that it had started."""
     stopped: bool = False
     """Whether it was halted, say by SIGSTOP."""
+    trouble: str = ""
+    """Why none of this machine can be seen from outside, if that is so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,7 @@ class RankFiles(Evidence):
     seen: list[Frame] = field(default_factory=list)
     """Where its main thread stood when it was last seen from outside."""
     wrote: list[Frame] = field(default_factory=list)
-    """Where it stood by its own word when SIGTERM reached it."""
+    """Where it stood by its own word when it was last asked, or SIGTERM reached it."""
 
     @classmethod
     def read(cls, folder: Path) -> "RankFiles":
@@ -81,6 +83,7 @@ class RankFiles(Evidence):
                 for each in seen.get("beside", [])
             },
             stopped=seen.get("stopped", False),
+            trouble=seen.get("trouble", ""),
             seen=stacks.from_json(read_json(folder / names.SEEN_STACK)),
             wrote=stacks.from_text(read(folder / names.STACK)),
         )

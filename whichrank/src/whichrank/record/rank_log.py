@@ -206,7 +206,7 @@ def _stack(files: RankFiles, raised: list[Frame], has_ended: bool) -> list[Frame
     Args:
         files: what it has left.
         raised: where it raised, or left.
-        has_ended: by its own word: what SIGTERM made it write then tells nothing new.
+        has_ended: by its own word: what a signal made it write then tells nothing new.
     """
     if raised and (has_ended or not files.seen):
         return raised

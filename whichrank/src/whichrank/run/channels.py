@@ -1,8 +1,9 @@
 """Every channel between the processes of a run: who writes, who reads.
 
 The files that a run leaves have names of their own (record/names.py), and who talks to
-whom over a socket or by a signal tells launch.py. This file imports nothing. proxy.py
-and guard.py, which are started often and alone, repeat what they need; a test compares.
+whom over a socket tells launch.py, as it does who ends whom. This file imports nothing
+of ours. proxy.py and guard.py, which are started often and alone, repeat what they
+need; a test compares.
 A caller's place (place.py), which plays nodes, say, writes and reads as ours do.
 
 In the environment:
@@ -25,6 +26,10 @@ In RLIMIT_RTTIME, which limits no program and stays whatever a process does:
                                                   the fork that stands for a process
     hard limit   a caller's place: the node       the same
 
+By a signal:
+
+    TELL         told.py, if py-spy sees nothing  answers.py: where its threads stand
+
 In a command:
 
     NO_JOB       who starts what is no job        jobs.py: neither is what that starts
@@ -36,6 +41,8 @@ In the folder of a fork server:
     SERVES       the `Warm` that has started it   one that it is lent to
 """
 
+import signal
+
 RUN = "WHICHRANK_RUN"
 NODE = "WHICHRANK_NODE"
 HOME = "WHICHRANK_HOME"
@@ -44,6 +51,10 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 LENT = "WHICHRANK_WARM"
 COLD_ONLY = "WHICHRANK_COLD"
 NNODES = "WHICHRANK_NNODES"
+
+TELL = getattr(signal, "SIGRTMAX", 1) - 1
+"""A real-time signal that nobody uses; 0 where there is none. SIGTERM is not enough: a
+framework takes it for its own, as Lightning does."""
 
 NO_JOB = "--no-job"
 

@@ -153,6 +153,8 @@ class LiveRun:
         if code is not None:
             failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
             notes += [] if failure else [str(each) for each in find_notes(log)]
+            if failure and failure.stands:  # which say less then
+                notes += sorted({rank.trouble for rank in log.ranks} - {""})
         lives = read_lives(self.folder, self.began) if final else []
         happened = read_events(self.folder, self.began)
         played = read_played(self.folder)

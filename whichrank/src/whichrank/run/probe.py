@@ -5,6 +5,7 @@ What is seen is left in the ranks' log folders, for `record.logs` to read.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,11 +20,20 @@ import psutil
 from whichrank.record import names
 from whichrank.record.logs import rank_folders, read_json
 from whichrank.record.stacks import Frame, joins, own, starts_up
+from whichrank.run import told
 from whichrank.run.watchdog import Pulse
 
 CALLS_WAIT = 3.0  # seconds that a rank has to write down its calls
 MOST_CHILDREN = 8  # processes of one rank that are looked at
 PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
+# What py-spy says to whom the system does not give another process's memory.
+NOT_PERMITTED = re.compile("permission denied|not permitted|SYS_PTRACE", re.IGNORECASE)
+OWN_WORD = "so the lines are the ranks' own word, without values and child processes"
+MISSING = f"py-spy is not installed, {OWN_WORD}: pip install py-spy"
+FORBIDDEN = (
+    f"the system does not let py-spy look, {OWN_WORD}: a container needs "
+    "--cap-add SYS_PTRACE, a machine kernel.yama.ptrace_scope=1 or 0"
+)
 
 
 def living(folder: Path) -> dict[Path, int]:
@@ -42,10 +52,11 @@ def living(folder: Path) -> dict[Path, int]:
 def look_at_ranks(folder: Path, node: int | None = None) -> None:
     """Leave word of torchrun's ranks, or those of one node whose folder many share.
 
-    That is stack.json, seen.json and answer.json in the log folder of each living rank.
+    That is stack.json, seen.json and answer.json in the log folder of each living rank;
+    where py-spy sees no stack, it has told its own.
     """
     for rank, pid in _ask_all(folder, node).items():
-        _leave(pid, rank / names.SEEN_STACK, rank / names.SEEN)
+        _leave(pid, rank)
 
 
 def see_ranks(folder: Path, node: int | None = None) -> dict[str, Pulse]:
@@ -133,19 +144,33 @@ def ask(rank: Path) -> None:
         os.close(pipe)
 
 
-def _leave(pid: int, stack: Path, rest: Path) -> None:
-    """Keep in the file `stack` where a rank stands, if it has not ended.
+def _leave(pid: int, rank: Path) -> None:
+    """Keep in the folder of a rank where it stands, if it has not ended.
 
-    The file `rest` tells whether it is stopped, and what works beside it.
+    seen.json tells whether it is stopped, what works beside it, and why py-spy cannot
+    see that.
     """
     (_, main), *others = threads(pid) or [("", [])]
+    stopped, trouble = is_stopped(pid), ""
     if main:
-        names.write(stack, [asdict(frame) for frame in main])
+        names.write(rank / names.SEEN_STACK, [asdict(frame) for frame in main])
+    elif not stopped:
+        trouble = _trouble(pid)
+        told.ask(pid, rank / names.STACK)
     workers = [
         {"name": name, "stack": [asdict(frame) for frame in frames]}
         for name, frames in beside(pid, others).items()
     ]
-    names.write(rest, {"stopped": is_stopped(pid), "beside": workers})
+    seen = {"stopped": stopped, "beside": workers, "trouble": trouble}
+    names.write(rank / names.SEEN, seen)
+
+
+def _trouble(pid: int) -> str:
+    """Return why py-spy sees no stack of a process, if it will see none of any."""
+    if py_spy() is None:
+        return MISSING
+    _, complaint = dump(pid, nonblocking=True)
+    return FORBIDDEN if NOT_PERMITTED.search(complaint) else ""
 
 
 def beside(
@@ -211,7 +236,10 @@ def dump(pid: int, nonblocking: bool) -> tuple[list[tuple[str, list[Frame]]], st
         pid: the process.
         nonblocking: whether it runs on while its memory is read.
     """
-    words = [py_spy() or "py-spy", "dump", "--json", "--locals", "--pid", str(pid)]
+    tool = py_spy()
+    if tool is None:
+        return [], "it is not installed"
+    words = [tool, "dump", "--json", "--locals", "--pid", str(pid)]
     words += ["--nonblocking"] if nonblocking else []
     try:
         done = subprocess.run(words, capture_output=True, timeout=PY_SPY_WAIT)

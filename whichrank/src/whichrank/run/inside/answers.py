@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from whichrank.record import names
-from whichrank.run.inside import errors, kernel, recorder
+from whichrank.run.channels import TELL
+from whichrank.run.inside import errors, kernel, pending, recorder
 
 
 def open_up(folder: Path) -> None:
@@ -26,11 +27,19 @@ def open_up(folder: Path) -> None:
     names.reserve(folder / names.RAISED, errors.RESERVED)
     # Written by the signal handler itself: a rank that hangs in C++ answers too.
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
-    os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
+    if TELL:
+        faulthandler.register(TELL, file=stack)
+    os.register_at_fork(after_in_child=_be_another)
     kernel.allow_py_spy()
     threading.Thread(
         target=_answer, args=[pipe, folder, _meeting()], daemon=True
     ).start()
+
+
+def _be_another() -> None:
+    """In a fork that the program has made: what it writes would be taken for ours."""
+    for number in filter(None, (signal.SIGTERM, TELL)):
+        faulthandler.unregister(number)
 
 
 def _answer(pipe: int, folder: Path, meets: str) -> None:
@@ -48,22 +57,25 @@ def _answer(pipe: int, folder: Path, meets: str) -> None:
 
 
 def _now(meets: str) -> dict[str, Any]:
-    """Return the exception that the main thread handles, the threads that it will wait
-    for, and two addresses where the ranks meet: torchrun's, and the one that is in the
-    environment now."""
+    """Return the exception that the main thread has not told yet, the threads that it
+    will wait for, and two addresses where the ranks meet: torchrun's, and the one that
+    is in the environment now."""
     now = {"handles": _handles(), "threads": _threads()}
     return now | {"meets": [meets, _meeting()]}
 
 
 def _handles() -> dict[str, Any] | None:
-    """Return the exception that the main thread handles.
+    """Return the exception that the main thread has raised, and not told yet.
 
-    In a `finally`, or a with block, a rank may wait before its exception is told.
+    In a `finally`, or a with block, a rank may wait before it is told. What an `except`
+    has caught is none.
     """
     try:
+        main: Any = threading.main_thread().ident
         raised: Any = sys._current_exceptions()
-        error = raised.get(threading.main_thread().ident)
+        error = raised.get(main)
         error = error[1] if isinstance(error, tuple) else error  # of Python 3.11
+        error = pending.find(error, sys._current_frames().get(main))
         if error is None:
             return None
         words = errors.in_words(error)[:500]

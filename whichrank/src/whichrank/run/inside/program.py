@@ -8,7 +8,8 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   recorder (recorder.py), at the end
     answer.json   the same while it runs, if asked through the pipe `ask`, with what
                   `_now` returns (answers.py)
-    stack         where each thread was when torchrun ended the rank with SIGTERM
+    stack         where each thread was when it was last asked by the signal TELL, or
+                  ended with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
                   (errors.py)
     end.json      the exit code, when the main part ended, the exceptions that it was
