@@ -164,7 +164,7 @@ HANGS = {
                 os._exit(0)  # "no data for me"
             dist.init_process_group("gloo")
         """,
-        "rank 1: has left, and ranks 0 and 2 wait in init_process_group",
+        "rank 1: is not there, and ranks 0 and 2 wait in init_process_group",
         "dist.init_process_group",
         ranks=3,
         others={1: "is not there: it has ended, or was never started"},
@@ -319,9 +319,10 @@ class Started:
         self.start([PYTHON, "train.py"])
 
     def _slurm(self) -> None:
-        job = {"SLURM_JOB_ID": 4711, "SLURM_STEP_ID": 0, "SLURM_NNODES": 1}
-        for rank in range(self.program.ranks):
-            step = {"SLURM_PROCID": rank, "SLURM_NTASKS": self.program.ranks}
+        many = self.program.ranks
+        job = {"SLURM_JOB_ID": 4711, "SLURM_STEP_ID": 0, "SLURM_NTASKS": many}
+        for rank in range(many):
+            step = {"SLURM_PROCID": rank, "SLURM_STEP_TASKS_PER_NODE": many}
             self.start(["sh", "-c", f"{PYTHON} train.py; exit $?"], **job, **step)
 
     def family(self) -> dict[int, float]:
