@@ -201,6 +201,47 @@ HANGS = {
         start="slurm",
         ends=True,
     ),
+    "RANK=0 python train.py &": Program(
+        """
+        def main():
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 1:
+                stuck()
+            dist.barrier()
+            print("done", flush=True)
+        """,
+        "rank 1: has not come, and ranks 0 and 2 wait in barrier",
+        "time.sleep",
+        ranks=3,
+        start="by_hand",
+        ends=True,
+        marks=(),
+    ),
+    "rank 0 starts the others": Program(
+        """
+        import subprocess
+
+        def main():  # as Lightning's own launcher does
+            here = {"WORLD_SIZE": "3", "NODE_RANK": "0"}
+            here |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "@PORT"}
+            if "LOCAL_RANK" not in os.environ:
+                os.environ.update(here | {"LOCAL_RANK": "0"})
+                words = [sys.executable, os.path.abspath(sys.argv[0])]
+                for local in ("1", "2"):
+                    subprocess.Popen(words, env=os.environ | {"LOCAL_RANK": local})
+            rank = int(os.environ["LOCAL_RANK"])
+            dist.init_process_group("gloo", rank=rank, world_size=3)
+            if rank == 2:
+                stuck()
+            dist.barrier()
+            print("done", flush=True)
+        """,
+        "rank 2: has not come, and ranks 0 and 1 wait in barrier",
+        "time.sleep",
+        ranks=3,
+        start="python",
+        ends=True,
+    ),
     "DDP, uneven batches": Program(
         """
         from torch.nn.parallel import DistributedDataParallel as DDP
@@ -317,6 +358,11 @@ class Started:
 
     def _python(self) -> None:
         self.start([PYTHON, "train.py"])
+
+    def _by_hand(self) -> None:
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
+        for rank in range(many := self.program.ranks):
+            self.start([PYTHON, "train.py"], RANK=rank, WORLD_SIZE=many, **meeting)
 
     def _slurm(self) -> None:
         many = self.program.ranks
