@@ -197,6 +197,8 @@ def test_whatever_ends_it_nobody_stays(program, survivors, tmp_path, name, code)
         assert "the run: stopped by hand; all processes were ended" in said
         for rank in range(2):
             assert re.search(rf"rank {rank}: stands at train.py.*: time.sleep", said)
+    elif name != "SIGKILL":
+        assert said == f"whichrank: asked to end by {name}, and ends the run\n"
     assert wait_until(lambda: survivors() == 0)
     assert wait_until(lambda: not list(temporary.glob("whichrank-*")))
 
