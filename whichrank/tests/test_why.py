@@ -545,12 +545,17 @@ def test_a_step_of_slurm_on_one_node_and_on_several(monkeypatch, tasks, there, g
         ({"LOCAL_WORLD_SIZE": 4}, {1, 2, 3}),
         ({"LOCAL_WORLD_SIZE": 2}, {1}),
         ({"LOCAL_WORLD_SIZE": 1}, set()),
+        # Its agent has loaded PyTorch, too, and is no rank.
+        ({"LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 1, "RANK": 3}, {2}),
     ],
 )
 def test_who_is_missing(monkeypatch, told, gone):
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
     environment = TORCHRUN | {"RANK": 0, "WORLD_SIZE": 4} | told
-    table = (10, 1, "python torchrun", {}), (11, 10, "python a.py", environment)
+    agent = "python /venv/bin/torchrun --nnodes 2 a.py"
+    table = (10, 1, agent, {}), (11, 10, "python a.py", environment)
     (job,) = processes(monkeypatch, *table).jobs()
+    assert ranks(job) == {environment["RANK"]: 11}
     assert job.gone == gone and job.size == 4
 
 
@@ -587,6 +592,22 @@ def test_ranks_of_deepspeed(monkeypatch):
     )
     (job,) = machine.jobs()
     assert (ranks(job), job.size, job.gone) == ({2: 11}, 6, {3})
+
+
+@pytest.mark.parametrize(
+    "told, there",
+    [({}, {2: 11, 3: 12}), ({"LOCAL_RANK": 1}, {2: 11, 3: 12}), (None, {2: 11})],
+)
+def test_who_starts_ranks_on_another_node_is_not_rank_0(monkeypatch, told, there):
+    """A program that starts itself anew for each rank, and takes no part."""
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
+    common = {"WORLD_SIZE": 4, **MEETING}
+    table = [(10, 1, "python train.py", {})]
+    table.append((11, 10, "python train.py", common | {"RANK": 2, "LOCAL_RANK": 0}))
+    if told is not None:
+        table.append((12, 10, "python train.py", common | {"RANK": 3} | told))
+    (job,) = processes(monkeypatch, *table).jobs()
+    assert (ranks(job), job.size, job.gone) == (there, 4, set())
 
 
 def of_lightning(local: int, node: int = 0) -> dict[str, object]:

@@ -60,13 +60,10 @@ class Process:
 
     @property
     def main(self) -> list[str]:
-        """Which program it runs, without folders: `train.py`, or `-m` and a module."""
-        return [os.path.basename(word) for word in self.command][: 1 + self.is_module]
-
-    @property
-    def is_module(self) -> bool:
-        """Whether its program is named by -m, or given by -c."""
-        return self.command[:1] in (["-m"], ["-c"])
+        """What Python was told to run, without folders: `train.py`, or `-m`, `pack`."""
+        words = [w for w in self.words[1:] if w in ("-m", "-c") or w[:1] != "-"]
+        names = [os.path.basename(word) for word in words if not OURS.search(word)]
+        return names[: 2 if names[:1] in (["-m"], ["-c"]) else 1]
 
 
 @dataclass(frozen=True)
@@ -174,19 +171,20 @@ class Machine:
         return sorted(pythons, key=lambda process: (process.started, process.pid))
 
     def _with_parent(self, members: dict[int, Membership]) -> dict[int, Membership]:
-        """Return ranks with the one that has started the others, if it is rank 0.
+        """Return ranks with the one that has started the others, if it is the first.
 
         So it is under Lightning. No variable shows it, but that it runs their program
-        and has loaded PyTorch, and that none of those that it has started is rank 0.
+        and has loaded PyTorch, and that none that it has started is the first one.
         """
         last = max(members, key=lambda pid: members[pid].rank)
         parent = self.processes.get(self.processes[last].parent)
         if parent is None or not parent.python or not has_torch(parent.pid):
             return members
-        same = [pid for pid in members if self.processes[pid].main == parent.main]
-        if not same or 0 in [members[pid].rank for pid in same]:
+        same = [m for p, m in members.items() if self.processes[p].main == parent.main]
+        first = members[last].here.start
+        if not same or first in [each.rank for each in same]:
             return members
-        return members | {parent.pid: replace(members[last], rank=0)}
+        return members | {parent.pid: replace(members[last], rank=first)}
 
     def _job(self, launcher: str, members: dict[int, Membership]) -> Job:
         """Return the job of these processes; of one rank's, the newest counts."""
@@ -259,7 +257,7 @@ class Variables:
     many: str = ""
     """How many ranks there are on this machine."""
     local: str = ""
-    """Which of them it is, where their numbers follow each other."""
+    """Which of them it is, from 0, where their numbers follow each other."""
     only: str = ""
     """Without which it is another launcher."""
     node: str = ""
@@ -289,9 +287,9 @@ class Variables:
         met = process.environment.get(ADDRESS, "") if ADDRESS in self.job else ""
         if many == size or LOOPBACK.match(met):
             return range(size)
-        if many is None or local is None:
-            return range(rank, rank + 1)
-        return range(rank - local, rank - local + many)
+        first = rank - (local or 0)
+        end = rank + 1 if many is None or local is None else first + many
+        return range(first, end)
 
 
 NUMBERS, LOCAL, ADDRESS = ("RANK", "WORLD_SIZE"), "LOCAL_RANK", "MASTER_ADDR"
@@ -310,7 +308,8 @@ LAUNCHERS: tuple[Spawn | Variables, ...] = (
     Spawn(),
     # `RANK=0 python train.py &`; DeepSpeed, which has LOCAL_SIZE
     Variables("", *NUMBERS, MEETING, many="LOCAL_SIZE", local=LOCAL),
-    Variables("", LOCAL, "WORLD_SIZE", MEETING, node="NODE_RANK"),  # Lightning
+    # Lightning
+    Variables("", LOCAL, "WORLD_SIZE", MEETING, local=LOCAL, node="NODE_RANK"),
     Variables(
         "MPI",
         f"{OPEN_MPI}RANK",

@@ -112,9 +112,6 @@ class Stopped(Cause):
     """The seconds or bytes that were allowed, or the signal."""
 
     def __str__(self) -> str:
-        return STOPPED[self.by].format(self.limit)
-
-    @property
-    def advice(self) -> str:
-        """Who usually asks torchrun so."""
-        return ASKED_BY.get(self.limit, "") if self.by == "asked" else ""
+        sender = ASKED_BY.get(self.limit) if self.by == "asked" else None
+        limit = f"{self.limit} ({sender})" if sender else self.limit
+        return STOPPED[self.by].format(limit)
