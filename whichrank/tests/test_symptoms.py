@@ -48,6 +48,10 @@ MESSAGES = {
         "ended by SIGILL",
     ],
     "no launcher": ["environment variable RANK expected, but not set"],
+    "local rank option": [
+        "train.py: error: unrecognized arguments: --local-rank=0",
+        "train.py: error: the following arguments are required: data, --local_rank",
+    ],
     "network": ["device.cc:84] ifa != nullptr. Unable to find address for: eth7"],
     "port taken": [
         "port: 29511, useIpv6: false, code: -98, name: EADDRINUSE",

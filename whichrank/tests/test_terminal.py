@@ -164,7 +164,7 @@ HANGS = {
                 os._exit(0)  # "no data for me"
             dist.init_process_group("gloo")
         """,
-        "rank 1: has left, and ranks 0 and 2 wait in init_process_group",
+        "rank 1: is not there, and ranks 0 and 2 wait in init_process_group",
         "dist.init_process_group",
         ranks=3,
         others={1: "is not there: it has ended, or was never started"},
@@ -199,6 +199,47 @@ HANGS = {
         "rank 1: has not come, and rank 0 waits in barrier",
         "time.sleep",
         start="slurm",
+        ends=True,
+    ),
+    "RANK=0 python train.py &": Program(
+        """
+        def main():
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 1:
+                stuck()
+            dist.barrier()
+            print("done", flush=True)
+        """,
+        "rank 1: has not come, and ranks 0 and 2 wait in barrier",
+        "time.sleep",
+        ranks=3,
+        start="by_hand",
+        ends=True,
+        marks=(),
+    ),
+    "rank 0 starts the others": Program(
+        """
+        import subprocess
+
+        def main():  # as Lightning's own launcher does
+            here = {"WORLD_SIZE": "3", "NODE_RANK": "0"}
+            here |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "@PORT"}
+            if "LOCAL_RANK" not in os.environ:
+                os.environ.update(here | {"LOCAL_RANK": "0"})
+                words = [sys.executable, os.path.abspath(sys.argv[0])]
+                for local in ("1", "2"):
+                    subprocess.Popen(words, env=os.environ | {"LOCAL_RANK": local})
+            rank = int(os.environ["LOCAL_RANK"])
+            dist.init_process_group("gloo", rank=rank, world_size=3)
+            if rank == 2:
+                stuck()
+            dist.barrier()
+            print("done", flush=True)
+        """,
+        "rank 2: has not come, and ranks 0 and 1 wait in barrier",
+        "time.sleep",
+        ranks=3,
+        start="python",
         ends=True,
     ),
     "DDP, uneven batches": Program(
@@ -318,10 +359,16 @@ class Started:
     def _python(self) -> None:
         self.start([PYTHON, "train.py"])
 
+    def _by_hand(self) -> None:
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
+        for rank in range(many := self.program.ranks):
+            self.start([PYTHON, "train.py"], RANK=rank, WORLD_SIZE=many, **meeting)
+
     def _slurm(self) -> None:
-        job = {"SLURM_JOB_ID": 4711, "SLURM_STEP_ID": 0, "SLURM_NNODES": 1}
-        for rank in range(self.program.ranks):
-            step = {"SLURM_PROCID": rank, "SLURM_NTASKS": self.program.ranks}
+        many = self.program.ranks
+        job = {"SLURM_JOB_ID": 4711, "SLURM_STEP_ID": 0, "SLURM_NTASKS": many}
+        for rank in range(many):
+            step = {"SLURM_PROCID": rank, "SLURM_STEP_TASKS_PER_NODE": many}
             self.start(["sh", "-c", f"{PYTHON} train.py; exit $?"], **job, **step)
 
     def family(self) -> dict[int, float]:

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 from forked import let_servers_be_forks
 from support import FULL, HOUSE, wait_until
@@ -197,8 +198,25 @@ def test_whatever_ends_it_nobody_stays(program, survivors, tmp_path, name, code)
         assert "the run: stopped by hand; all processes were ended" in said
         for rank in range(2):
             assert re.search(rf"rank {rank}: stands at train.py.*: time.sleep", said)
+    elif name != "SIGKILL":
+        assert said == f"whichrank: asked to end by {name}, and ends the run\n"
     assert wait_until(lambda: survivors() == 0)
     assert wait_until(lambda: not list(temporary.glob("whichrank-*")))
+
+
+@FULL
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_torchrun_that_is_asked_to_end_is_told(program, survivors, name):
+    path = program(f"open(f'pid{{rank}}', 'w').write(str(os.getpid()))\n{WAITS}")
+    process = started(path, stderr=subprocess.PIPE, text=True)
+    proxy = psutil.Process(int(Path("pid0").read_text())).parent()
+    proxy.parent().send_signal(signal.Signals[name])
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 1 and "Traceback" not in said
+    assert f"the run: torchrun was asked to end by {name} (usually" in said
+    for rank in range(2):
+        assert re.search(rf"rank {rank}: stands at train.py.*: time.sleep", said)
+    assert wait_until(lambda: survivors() == 0)
 
 
 def test_a_closed_pipe_ends_the_run(program, survivors):

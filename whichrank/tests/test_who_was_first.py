@@ -180,10 +180,21 @@ def test_a_launcher_that_was_ended_is_told():
     failure = explain(*asked, code=-9)
     assert (failure.kind, failure.rank) == ("launch", None)
     assert failure.why == Stopped(by="torchrun", limit="SIGKILL")
-    said = TRACEBACK.format(line=1, error="api.SignalException: got signal: 15")
-    failure = explain(*asked, stderr=said)
-    assert (failure.kind, failure.rank) == ("launch", None)
     assert explain(ended(5.0, 3), asked[0], code=-9).rank == 0
+
+
+@pytest.mark.parametrize("number, name", [(15, "SIGTERM"), (1, "SIGHUP")])
+def test_a_launcher_that_was_asked_to_end_is_told(number, name):
+    at = Frame("a.py", 9, "work")
+    error = f"api.SignalException: Process 7 got signal: {number}"
+    said = TRACEBACK.format(line=1, error=error)
+    ranks = [replace(ended(5.0, -number, asked=4.0), stack=[at]) for _ in range(2)]
+    failure = explain(*ranks, stderr=said)
+    assert (failure.kind, failure.rank) == ("torchrun", None)
+    assert failure.why == Stopped(by="asked", limit=name)
+    assert [stand.frame for stand in failure.by_rank.values()] == [at, at]
+    assert "Traceback" not in failure.report() and "usually" in failure.report()
+    assert explain(ended(3.0, 3), *ranks, stderr=said).rank == 0
 
 
 @pytest.mark.parametrize(

@@ -392,8 +392,9 @@ def test_a_fork_does_not_stand_where_its_parent_has_started_it():
     assert from_py_spy(frames[3:]) == [Frame(MINE, 1, "epoch")]
 
 
-TORCHRUN = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0}
-TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "a", "MASTER_PORT": 1}
+MEETING = {"MASTER_ADDR": "a", "MASTER_PORT": 1}
+TORCHRUN = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0}
+TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", **MEETING}
 
 
 def test_agent_and_workers_are_no_ranks(monkeypatch):
@@ -526,11 +527,11 @@ def test_torchrun_in_a_slurm_job(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "nodes, there, gone", [(1, {0: 12}, {1, 2}), (3, {0: 12}, set())]
+    "tasks, there, gone", [("3", {0: 12}, {1, 2}), ("1(x3)", {0: 12}, set())]
 )
-def test_a_step_of_slurm_on_one_node_and_on_several(monkeypatch, nodes, there, gone):
+def test_a_step_of_slurm_on_one_node_and_on_several(monkeypatch, tasks, there, gone):
     step = {"SLURM_NTASKS": 3, "SLURM_JOB_ID": 5, "SLURM_STEP_ID": 0}
-    step |= {"SLURM_STEP_NUM_NODES": nodes, "SLURM_PROCID": 0}
+    step |= {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_PROCID": 0}
     monkeypatch.setattr(jobs, "has_torch", lambda pid: pid == 12)
     table = (11, 1, "sh job.sh", step), (12, 11, "python a.py", step)
     table += (13, 12, "python -c w", step), (14, 11, "python watch.py", step)
@@ -541,16 +542,152 @@ def test_a_step_of_slurm_on_one_node_and_on_several(monkeypatch, nodes, there, g
 @pytest.mark.parametrize(
     "told, gone",
     [
-        ({"LOCAL_WORLD_SIZE": 4, "GROUP_RANK": 0}, {1, 2, 3}),
-        ({"LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0}, {1}),
-        ({"LOCAL_WORLD_SIZE": 1, "GROUP_RANK": 0}, set()),
+        ({"LOCAL_WORLD_SIZE": 4}, {1, 2, 3}),
+        ({"LOCAL_WORLD_SIZE": 2}, {1}),
+        ({"LOCAL_WORLD_SIZE": 1}, set()),
+        # Its agent has loaded PyTorch, too, and is no rank.
+        ({"LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 1, "RANK": 3}, {2}),
     ],
 )
 def test_who_is_missing(monkeypatch, told, gone):
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
     environment = TORCHRUN | {"RANK": 0, "WORLD_SIZE": 4} | told
-    table = (10, 1, "python torchrun", {}), (11, 10, "python a.py", environment)
+    agent = "python /venv/bin/torchrun --nnodes 2 a.py"
+    table = (10, 1, agent, {}), (11, 10, "python a.py", environment)
     (job,) = processes(monkeypatch, *table).jobs()
+    assert ranks(job) == {environment["RANK"]: 11}
     assert job.gone == gone and job.size == 4
+
+
+HERE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}
+
+
+def of_three(rank: int, **more: object) -> dict[str, object]:
+    """Return what one of three ranks is told by `RANK=0 python train.py &`."""
+    return {"RANK": rank, "WORLD_SIZE": 3, **HERE, **more}
+
+
+@pytest.mark.parametrize("at, gone", [("127.0.0.1", {1}), ("node0", set())])
+def test_ranks_that_somebody_has_started_by_hand(monkeypatch, at, gone):
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
+    machine = processes(
+        monkeypatch,
+        (10, 1, "bash", {}),
+        (11, 10, "python train.py", of_three(0, MASTER_ADDR=at)),
+        (12, 1, "python train.py", of_three(2, MASTER_ADDR=at)),  # its shell has gone
+        (13, 12, "python train.py", of_three(2, MASTER_ADDR=at)),  # DataLoader's
+    )
+    (job,) = machine.jobs()
+    assert (ranks(job), job.size, job.gone) == ({0: 11, 2: 12}, 3, gone)
+    assert str(job).startswith("train.py (2 of 3 ranks, for ")
+
+
+def test_ranks_of_deepspeed(monkeypatch):
+    """Of the second of three nodes, with two ranks on each."""
+    told = {"WORLD_SIZE": 6, "LOCAL_SIZE": 2, **MEETING}
+    machine = processes(
+        monkeypatch,
+        (10, 1, "python -u -m deepspeed.launcher.launch train.py", {}),
+        (11, 10, "python -u train.py", told | {"RANK": 2, "LOCAL_RANK": 0}),
+    )
+    (job,) = machine.jobs()
+    assert (ranks(job), job.size, job.gone) == ({2: 11}, 6, {3})
+
+
+@pytest.mark.parametrize(
+    "told, there",
+    [({}, {2: 11, 3: 12}), ({"LOCAL_RANK": 1}, {2: 11, 3: 12}), (None, {2: 11})],
+)
+def test_who_starts_ranks_on_another_node_is_not_rank_0(monkeypatch, told, there):
+    """A program that starts itself anew for each rank, and takes no part."""
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
+    common = {"WORLD_SIZE": 4, **MEETING}
+    table = [(10, 1, "python train.py", {})]
+    table.append((11, 10, "python train.py", common | {"RANK": 2, "LOCAL_RANK": 0}))
+    if told is not None:
+        table.append((12, 10, "python train.py", common | {"RANK": 3} | told))
+    (job,) = processes(monkeypatch, *table).jobs()
+    assert (ranks(job), job.size, job.gone) == (there, 4, set())
+
+
+def of_lightning(local: int, node: int = 0) -> dict[str, object]:
+    """Return what Lightning tells the others that its main process starts."""
+    return {"LOCAL_RANK": local, "NODE_RANK": node, "WORLD_SIZE": 3, **HERE}
+
+
+HELPER = "python /venv/torch/_inductor/compile_worker/__main__.py"
+
+
+@pytest.mark.parametrize(
+    "main, torch, there, gone",
+    [
+        ("python train.py --lr 1", True, {0: 10, 1: 11, 2: 12}, set()),
+        ("python train.py --lr 1", False, {1: 11, 2: 12}, {0}),
+        ("python launch.py train", True, {1: 11, 2: 12}, {0}),  # it takes no part
+    ],
+)
+def test_who_starts_the_others_may_be_the_first_rank(
+    monkeypatch, main, torch, there, gone
+):
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: torch)
+    machine = processes(
+        monkeypatch,
+        (10, 1, main, {}),
+        (11, 10, "python /home/me/train.py --lr 1", of_lightning(1)),
+        (12, 10, "python /home/me/train.py --lr 1", of_lightning(2)),
+        (13, 11, HELPER, of_lightning(1)),
+    )
+    (job,) = machine.jobs()
+    assert (ranks(job), job.size, job.gone) == (there, 3, gone)
+
+
+@pytest.mark.parametrize("program", [HELPER, "python train.py"])
+def test_who_says_it_is_the_first_rank_is_it_if_it_runs_the_program(
+    monkeypatch, program
+):
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
+    machine = processes(
+        monkeypatch,
+        (10, 1, "python train.py", {}),
+        (11, 10, "python train.py", of_lightning(1)),
+        (12, 10, program, of_lightning(0)),  # a worker of rank 0 has its variables
+    )
+    (job,) = machine.jobs()
+    assert ranks(job) == {0: 10 if program == HELPER else 12, 1: 11}
+
+
+def test_nobody_knows_how_many_ranks_come_before_those_of_another_node(monkeypatch):
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
+    table = (11, 1, "python train.py", of_lightning(1, node=1))
+    assert processes(monkeypatch, table).jobs() == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_SIZE")],
+        ["PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"],
+    ],
+)
+@pytest.mark.parametrize("here, gone", [(3, {1}), (2, set())])
+def test_ranks_of_mpirun(monkeypatch, names, here, gone):
+    """They may be dealt to the machines one by one, so their numbers tell little."""
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
+    batch = {"SLURM_PROCID": 0, "SLURM_NTASKS": 1, "SLURM_JOB_ID": 5}
+    table = [
+        (11 + rank, 10, "python a.py", batch | dict(zip(names, told, strict=True)))
+        for rank in (0, 2)
+        for told in [(rank, 3, here)]
+    ]
+    (job,) = processes(monkeypatch, (10, 1, "mpirun -n 3", batch), *table).jobs()
+    assert (job.launcher, ranks(job), job.gone) == ("MPI", {0: 11, 2: 13}, gone)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("name", ["init_process_group", "recv", "barrier"])
+def test_one_that_is_seen_does_not_stand_for_all(name, size):
+    said = judge({0: seen(30, name)}, size, 8).report()
+    assert "every rank" not in said and f"rank 0 waits in {name}" in said
 
 
 @pytest.mark.parametrize("joins", [True, False])
@@ -601,7 +738,7 @@ def test_a_rank_that_should_be_here_has_left(one_job, capsys):
     assert main(["why"]) == 0
     head, _, what, *_, last = capsys.readouterr().out.splitlines()
     assert head.startswith("train.py (torchrun, 2 of 3 ranks, for ")
-    assert what == "rank 2: has left, and ranks 0 and 1 wait in all_reduce"
+    assert what == "rank 2: is not there, and ranks 0 and 1 wait in all_reduce"
     assert last == "  rank 2: is not there: it has ended, or was never started"
 
 

@@ -40,7 +40,7 @@ from whichrank.explain.failure import Failure
 from whichrank.explain.symptoms import Symptom
 from whichrank.record import stacks
 from whichrank.record.logs import ProgramLog, RankLog, RunLog, TorchrunLog
-from whichrank.record.torch_words import REPORT, Blames
+from whichrank.record.torch_words import REPORT, Blames, signal_obeyed
 from whichrank.record.words import signal_name
 
 Verdicts = dict[int, Verdict]  # of the ranks that have failed
@@ -185,6 +185,9 @@ def _first_failure(log: RunLog, code: int) -> Failure:
     """Return the failure that came first: that of a rank, or of the command itself."""
     by_rank = _verdicts(log.ranks)
     if not by_rank or _launcher_was_first(log, code, by_rank):
+        if log.ranks and (by := signal_obeyed(log.stderr)):
+            asked = _stopped(log.ranks, "asked", signal_name(by))
+            return replace(asked, kind="torchrun")
         return _launch_failure(log.stderr, code)
     first = _first(by_rank)
     if by_rank[first].is_victim and not log.agents:

@@ -200,10 +200,11 @@ class Unseen(Stand):
 
 @dataclass(frozen=True)
 class Away(Stand):
-    """It is on another machine."""
+    """It is on another machine, or not there at all: nothing tells."""
 
     state = "away"
 
     def does(self, at: str) -> str:
         """Return where to ask for it."""
-        return "is not on this machine: `whichrank why` there tells"
+        there = "if it runs on another, `whichrank why` there tells"
+        return f"is not on this machine: {there}"

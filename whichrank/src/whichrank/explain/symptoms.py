@@ -63,6 +63,11 @@ class Symptom(str, Enum):
         "the program was started by python, not by torchrun, or has removed what "
         "torchrun tells it",
     )
+    LOCAL_RANK_OPTION = (
+        "local rank option",
+        "`torch.distributed.launch` passes `--local-rank`, torchrun passes no option; "
+        'with both the environment tells: `int(os.environ["LOCAL_RANK"])`',
+    )
     PORT_TAKEN = (
         "port taken",
         "another process listens at this port: start with `--standalone`, and let the "

@@ -76,6 +76,11 @@ TABLE = (
     Words(r"SIGKILL", "killed", of=SYSTEM),
     Words(r"SIGSEGV|SIGABRT|SIGBUS|SIGFPE|SIGILL", "crash", of=SYSTEM),
     Words(r"environment variable \w+ expected, but not set", "no launcher"),
+    Words(
+        r"arguments(:| are required:) .*--local[-_]rank",
+        "local rank option",
+        of=PYTHON,
+    ),
     Words(r"EADDRINUSE|[Aa]ddress already in use", "port taken", of=SYSTEM),
     Words(r"not compatible with static_graph set to True", "static graph"),
     Words(

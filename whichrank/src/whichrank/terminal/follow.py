@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from whichrank.record import names
 from whichrank.record.files import read_json
 from whichrank.record.logs import rank_folders
 from whichrank.record.tail import Stream, Tail
+from whichrank.record.words import signal_name
 from whichrank.run.limits import Limits
 from whichrank.run.result import Run, RunFailed, RunInterrupted
 
@@ -75,6 +77,9 @@ def run(
 
 def _end(number: int, frame: object) -> None:
     """Leave, whatever we are doing; on the way out the run is ended."""
+    said = f"whichrank: asked to end by {signal_name(number)}, and ends the run\n"
+    with suppress(OSError):  # the terminal has gone
+        os.write(2, said.encode())  # a stream may be in the midst of a line
     raise SystemExit(128 + number)
 
 

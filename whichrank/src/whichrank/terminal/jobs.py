@@ -1,15 +1,14 @@
 """The jobs on this machine: which process is which rank, and of which job.
 
-Each launcher is a function that says whether a process is one of its ranks, and which:
-torchrun and SLURM tell a rank its number by the environment, which the system shows to
-the same user; a child of mp.spawn has its number on its stack. Any other process of
-Python is looked at alone, if it is named.
+A launcher tells a rank its number by the environment with which it starts it, and the
+system shows that to the same user: `VARIABLES` has the names. A child of mp.spawn has
+its number on its stack alone. Any other Python is looked at alone, if it is named.
 """
 
 import os
+import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -21,7 +20,8 @@ from whichrank.record.words import duration
 from whichrank.run.channels import ERROR_FILE, NO_JOB
 from whichrank.terminal.looks import look
 
-RUN_ID = "TORCHELASTIC_RUN_ID"
+ALONE = "python"  # of a process that is no rank, as far as is seen
+LOOPBACK = re.compile(r"localhost$|127\.|::1$")
 SPAWN = str(Path("torch", "multiprocessing", "spawn.py"))
 FORK_SERVER = "/whichrank/run/fork_server.py"  # its forks have proxies, the ranks
 
@@ -38,20 +38,32 @@ class Process:
     folder: str
     python: bool
 
-    def numbers(self, *variables: str) -> list[int]:
-        """Return the numbers in these variables; none if one is missing."""
-        values = [self.environment.get(name, "") for name in variables]
-        return [int(v) for v in values] if all(map(str.isdecimal, values)) else []
+    def number(self, variable: str) -> int | None:
+        """Return the number in a variable; None if there is none."""
+        value = self.environment.get(variable, "")
+        return int(value) if value.isdecimal() else None
 
     @property
-    def program(self) -> str:
-        """The command from the program on: `train.py --lr 0.1`."""
+    def command(self) -> list[str]:
+        """The words from the program on: `train.py`, `--lr`, `0.1`."""
         begins = [
             number
             for number, word in enumerate(self.words)
             if word in ("-m", "-c") or word.endswith(".py") and not OURS.search(word)
         ]
-        return shorten(" ".join(self.words[begins[0] if begins else 1 :]), 70)
+        return self.words[begins[0] if begins else 1 :]
+
+    @property
+    def program(self) -> str:
+        """The command as one short line."""
+        return shorten(" ".join(self.command), 70)
+
+    @property
+    def main(self) -> list[str]:
+        """What Python was told to run, without folders: `train.py`, or `-m`, `pack`."""
+        words = [w for w in self.words[1:] if w in ("-m", "-c") or w[:1] != "-"]
+        names = [os.path.basename(word) for word in words if not OURS.search(word)]
+        return names[: 2 if names[:1] in (["-m"], ["-c"]) else 1]
 
 
 @dataclass(frozen=True)
@@ -85,12 +97,16 @@ class Job:
 
     def __str__(self) -> str:
         first = min(self.ranks.values(), key=lambda process: process.started)
-        since = duration(time.time() - first.started)
+        since = f"for {duration(time.time() - first.started)}"
+        facts = [self.launcher, self._many(), since, f"in {first.folder}"]
+        return f"{self.program or '?'} ({', '.join(filter(None, facts))})"
+
+    def _many(self) -> str:
+        if self.launcher == ALONE:
+            return "1 process, here called rank 0"
         here = len(self.ranks)
         numbers = self.size if here == self.size else f"{here} of {self.size}"
-        many = "s" * (self.size > 1)
-        text = f"{self.program or '?'} ({self.launcher}, {numbers} rank{many}"
-        return f"{text}, for {since}, in {first.folder})"
+        return f"{numbers} rank{'s' * (self.size > 1)}"
 
 
 class Machine:
@@ -134,12 +150,13 @@ class Machine:
     def jobs(self) -> list[Job]:
         """Return all jobs that can be seen, the newest first."""
         free, jobs = self._may_be_ranks(), list[Job]()
-        for name, membership in LAUNCHERS.items():
+        for launcher in LAUNCHERS:
             families: dict[tuple, dict[int, Membership]] = {}
             for process in free:
-                if member := membership(process, self):
+                if member := launcher.membership(process, self):
                     families.setdefault(member.family, {})[process.pid] = member
-            jobs += [self._job(name, family) for family in families.values()]
+            for family in families.values():
+                jobs.append(self._job(launcher.name, self._with_parent(family)))
             taken = {pid for job in jobs for pid in (*job.members, *job.above)}
             free = [process for process in free if process.pid not in taken]
         return sorted(jobs, key=lambda job: -max(p.started for p in job.ranks.values()))
@@ -152,6 +169,22 @@ class Machine:
         out |= {pid for pid, p in self.processes.items() if FORK_SERVER in str(p.words)}
         pythons = [p for p in self.processes.values() if p.python and p.pid not in out]
         return sorted(pythons, key=lambda process: (process.started, process.pid))
+
+    def _with_parent(self, members: dict[int, Membership]) -> dict[int, Membership]:
+        """Return ranks with the one that has started the others, if it is the first.
+
+        So it is under Lightning. No variable shows it, but that it runs their program
+        and has loaded PyTorch, and that none that it has started is the first one.
+        """
+        last = max(members, key=lambda pid: members[pid].rank)
+        parent = self.processes.get(self.processes[last].parent)
+        if parent is None or not parent.python or not has_torch(parent.pid):
+            return members
+        same = [m for p, m in members.items() if self.processes[p].main == parent.main]
+        first = members[last].here.start
+        if not same or first in [each.rank for each in same]:
+            return members
+        return members | {parent.pid: replace(members[last], rank=first)}
 
     def _job(self, launcher: str, members: dict[int, Membership]) -> Job:
         """Return the job of these processes; of one rank's, the newest counts."""
@@ -185,60 +218,115 @@ class Machine:
         process = self.processes.get(pid)
         if process is None or not process.python:
             return None
-        return self._job("python", {pid: Membership(0, 1, (), range(1))})
+        return self._job(ALONE, {pid: Membership(0, 1, (), range(1))})
 
 
 # --- launchers: each says which of its ranks a process is, if it is one ---
 
 
-def torchrun(process: Process, machine: Machine) -> Membership | None:
-    """A rank of torchrun, unless it has only inherited the numbers of one."""
-    numbers = process.numbers("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-    if not numbers or machine.inherits(process, "RANK", RUN_ID):
-        return None
-    parent = machine.processes.get(process.parent)
-    if not (parent and parent.python) and not has_torch(process.pid):
-        return None  # a rank has started it, and left
-    rank, size, many, node = numbers
-    meeting = (RUN_ID, "MASTER_ADDR", "MASTER_PORT")
-    family = tuple(process.environment.get(name) for name in meeting)
-    return Membership(rank, size, family, range(node * many, node * many + many))
-
-
-def spawn(process: Process, machine: Machine) -> Membership | None:
-    """A child of mp.spawn: its stack tells its number, the parent's how many there are.
+class Spawn:
+    """mp.spawn: a rank's stack tells its number, the parent's how many there are.
 
     With `join=False` the parent is elsewhere.
     """
-    if "multiprocessing" not in str(process.words) or not has_torch(process.pid):
-        return None
-    wraps = [f for f in look(process.pid).log.stack if f.file.endswith(SPAWN)]
-    rank = number(wraps, "i")
-    if rank is None:
-        return None
-    size = number(look(process.parent).log.stack, "nprocs") or rank + 1
-    return Membership(rank, size, (process.parent,), range(size))
+
+    name = "mp.spawn"
+
+    def membership(self, process: Process, machine: Machine) -> Membership | None:
+        """Return which rank a process is."""
+        if "multiprocessing" not in str(process.words) or not has_torch(process.pid):
+            return None
+        wraps = [f for f in look(process.pid).log.stack if f.file.endswith(SPAWN)]
+        rank = number(wraps, "i")
+        if rank is None:
+            return None
+        size = number(look(process.parent).log.stack, "nprocs") or rank + 1
+        return Membership(rank, size, (process.parent,), range(size))
 
 
-def slurm(process: Process, machine: Machine) -> Membership | None:
-    """A task of a SLURM step; what else is in a job inherits its variables."""
-    numbers = process.numbers("SLURM_PROCID", "SLURM_NTASKS")
-    if not numbers or machine.inherits(process, "SLURM_PROCID", "SLURM_STEP_ID"):
-        return None
-    if not has_torch(process.pid):
-        return None
-    rank, size = numbers
-    get = process.environment.get
-    alone = get("SLURM_STEP_NUM_NODES", get("SLURM_NNODES", "1")) == "1"
-    here = range(size) if alone else range(rank, rank + 1)
-    return Membership(rank, size, (get("SLURM_JOB_ID"), get("SLURM_STEP_ID")), here)
+@dataclass(frozen=True)
+class Variables:
+    """By which variables of its environment a process is known as a rank."""
+
+    name: str
+    """Of the launcher; nothing if it may be any."""
+    rank: str
+    size: str
+    job: tuple[str, ...]
+    """What the ranks of one job have in common, and two jobs have not."""
+    many: str = ""
+    """How many ranks there are on this machine."""
+    local: str = ""
+    """Which of them it is, from 0, where their numbers follow each other."""
+    only: str = ""
+    """Without which it is another launcher."""
+    node: str = ""
+    """Which machine this is, where `rank` is counted anew on each."""
+
+    def membership(self, process: Process, machine: Machine) -> Membership | None:
+        """Return which rank a process is, unless it has only inherited the numbers."""
+        rank, size = process.number(self.rank), process.number(self.size)
+        if rank is None or size is None or rank >= size:
+            return None
+        if self.only not in {"", *process.environment}:
+            return None
+        if self.node and process.number(self.node) != 0:
+            return None  # how many ranks the other machines have is not known
+        if machine.inherits(process, self.rank, *self.job):
+            return None
+        parent = machine.processes.get(process.parent)
+        if not (parent and parent.python) and not has_torch(process.pid):
+            return None  # a rank has started it, and left
+        family = tuple(filter(None, map(process.environment.get, self.job)))
+        here = self._here(process, rank, size)
+        return Membership(rank, size, family or (process.parent,), here)
+
+    def _here(self, process: Process, rank: int, size: int) -> range:
+        """Return the ranks that are on this machine, as far as the variables tell."""
+        many, local = process.number(self.many), process.number(self.local)
+        met = process.environment.get(ADDRESS, "") if ADDRESS in self.job else ""
+        if many == size or LOOPBACK.match(met):
+            return range(size)
+        first = rank - (local or 0)
+        end = rank + 1 if many is None or local is None else first + many
+        return range(first, end)
 
 
-LAUNCHERS: dict[str, Callable[[Process, Machine], Membership | None]] = {
-    "torchrun": torchrun,
-    "mp.spawn": spawn,
-    "SLURM": slurm,
-}
+NUMBERS, LOCAL, ADDRESS = ("RANK", "WORLD_SIZE"), "LOCAL_RANK", "MASTER_ADDR"
+MEETING, TORCHRUN = (ADDRESS, "MASTER_PORT"), "TORCHELASTIC_RUN_ID"
+STEP, OPEN_MPI = ("SLURM_JOB_ID", "SLURM_STEP_ID"), "OMPI_COMM_WORLD_"
+# The first one that knows a process has it: some start others, and pass on variables.
+LAUNCHERS: tuple[Spawn | Variables, ...] = (
+    Variables(
+        "torchrun",
+        *NUMBERS,
+        (TORCHRUN, *MEETING),
+        many="LOCAL_WORLD_SIZE",
+        local=LOCAL,
+        only=TORCHRUN,
+    ),
+    Spawn(),
+    # `RANK=0 python train.py &`; DeepSpeed, which has LOCAL_SIZE
+    Variables("", *NUMBERS, MEETING, many="LOCAL_SIZE", local=LOCAL),
+    # Lightning
+    Variables("", LOCAL, "WORLD_SIZE", MEETING, local=LOCAL, node="NODE_RANK"),
+    Variables(
+        "MPI",
+        f"{OPEN_MPI}RANK",
+        f"{OPEN_MPI}SIZE",
+        ("PMIX_NAMESPACE",),
+        many=f"{OPEN_MPI}LOCAL_SIZE",
+    ),
+    Variables("MPI", "PMI_RANK", "PMI_SIZE", (), many="MPI_LOCALNRANKS"),  # MPICH
+    # "3" says that all are on one machine; on several it is "3(x2)", or "2,1".
+    Variables(
+        "SLURM",
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+        STEP,
+        many="SLURM_STEP_TASKS_PER_NODE",
+    ),
+)
 
 
 def number(stack: list[Frame], name: str) -> int | None:

@@ -10,10 +10,10 @@ tell a failure as a cell does: which rank, at which line, and why. They end with
 exit code of the program, with 130 after Ctrl-C, and with 124 if no rank gave a sign of
 life for --timeout seconds. All else is torchrun's, or Python's, own.
 
-`why` explains a job of this machine that is running or hanging, started by torchrun, by
-mp.spawn or as a step of SLURM: who waits for whom, where, for how long, and who has not
-come. It looks from outside, and changes nothing. PID is any process of the job, or its
-launcher; it may be left out if there is one job only.
+`why` explains a job of this machine that is running or hanging, whoever has started its
+ranks: torchrun, mpirun, SLURM, a framework, mp.spawn or you. It tells who waits for
+whom, where, for how long, and who has not come, from outside, and changes nothing. PID
+is any process of the job, or its launcher; it may be left out if there is one job only.
 
 `examine` runs a training script as it is on N ranks, for 20 steps, and asks what is
 wrong although nothing fails: weights that drift apart, samples that two ranks read, and

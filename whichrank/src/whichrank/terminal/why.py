@@ -75,7 +75,9 @@ def judge(seen: Mapping[int, Seen], size: int, seconds: float) -> Failure:
     """
     logs = [seen[r].log if r in seen else RankLog() for r in range(size)]
     stands = [_watched(stand, seen.get(stand.rank)) for stand in find_stands(logs)]
-    why = hang.diagnose(logs, stands) or hang.does(stands)
+    others = size == 1 and stands[0].waits  # for whom it waits, and nobody has seen
+    why = None if others else hang.diagnose(logs, stands)
+    why = why or hang.does(stands)
     also: list[Cause] = [StoodStill(seconds=seconds, stands=tuple(stands))]
     works = [s.rank for s in stands if isinstance(s, Computes | Elsewhere)]
     if any(seen[rank].nccl for rank in works):

@@ -11,6 +11,11 @@ USUAL_SENDER = {
     "SIGABRT": "a crash in native code, or a failed check there",
     "SIGBUS": "often a full /dev/shm",
 }
+# Of a signal that asks torchrun to end.
+ASKED_BY: dict[object, str] = {
+    "SIGTERM": "usually sent by a scheduler, or by `kill`",
+    "SIGHUP": "usually sent because a terminal was closed",
+}
 # Why a run was ended early. From "guard" on it was a signal from outside: the system
 # sends one for want of memory, somebody by hand, or a rank to its own parents.
 STOPPED = {
@@ -20,6 +25,7 @@ STOPPED = {
     "guard": "the guard of this run was ended by {0} from outside; all processes were "
     "stopped",
     "torchrun": "torchrun itself was ended by {0}, and its ranks with it",
+    "asked": "torchrun was asked to end by {0}, and has ended its ranks",
     "nodes": "what plays the nodes on this machine (room.py) was ended by {0} from "
     "outside, and the nodes with it",
     "srun": "srun was ended by {0} from outside, and the ranks with it",
@@ -106,4 +112,6 @@ class Stopped(Cause):
     """The seconds or bytes that were allowed, or the signal."""
 
     def __str__(self) -> str:
-        return STOPPED[self.by].format(self.limit)
+        sender = ASKED_BY.get(self.limit) if self.by == "asked" else None
+        limit = f"{self.limit} ({sender})" if sender else self.limit
+        return STOPPED[self.by].format(limit)

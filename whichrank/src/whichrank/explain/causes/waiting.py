@@ -1,6 +1,6 @@
 """Why ranks stand still: who waits for whom, or what they do not do alike."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -33,12 +33,12 @@ class Absent(Cause):
     def __str__(self) -> str:
         names = [stand.rank for stand in self.away]
         if self.waiting and self.rank in [stand.rank for stand in self.waiting]:
-            has = f"{ranks(names)} have {self._did()}"
-            return f"waits in {self.waiting[0].name}, but {has}"
+            them = f"{ranks(names)} {self._do(names)}"
+            return f"waits in {self.waiting[0].name}, but {them}"
         if names == [self.rank]:
             clauses = [self._clause(self.away[0])]
         elif len(names) > 1 and len({self._clause(s) for s in self.away}) == 1:
-            clauses = [f"{ranks(names)} have {self._did()}"]
+            clauses = [f"{ranks(names)} {self._do(names)}"]
         else:
             clauses = [f"rank {each.rank} {self._clause(each)}" for each in self.away]
         if self.waiting:
@@ -46,11 +46,14 @@ class Absent(Cause):
         return ", ".join(clauses)
 
     def _clause(self, stand: Stand) -> str:
-        return stand.unable or f"has {self._did()}"
+        return stand.unable or self._do([stand.rank])
 
-    def _did(self) -> str:
-        left = all(isinstance(stand, Left) for stand in self.away)
-        return "left" if left else "not come"
+    def _do(self, who: Sized) -> str:
+        if not all(isinstance(stand, Left) for stand in self.away):
+            return f"{conjugate('have', who)} not come"
+        if all(stand.pid == 0 for stand in self.away):  # was it ever started?
+            return f"{conjugate('are', who)} not there"
+        return f"{conjugate('have', who)} left"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +302,7 @@ class Busy(Cause):
 
 DOES = {
     Halted: "{is} stopped by a signal or a debugger",
-    Left: "{is} not there any more",
+    Left: "{is} not there",
     Elsewhere: "{stand} at {place}",
     Computes: "{is} busy at {place}",
     Moves: "{move}",

@@ -25,6 +25,11 @@ def open_up(folder: Path) -> None:
     except OSError:
         return  # a full disk, say: the program may still run
     names.reserve(folder / names.RAISED, errors.RESERVED)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not under nohup
+        faulthandler.register(signal.SIGHUP, file=stack, chain=True)
+        os.register_at_fork(
+            after_in_child=lambda: faulthandler.unregister(signal.SIGHUP)
+        )
     # Written by the signal handler itself: a rank that hangs in C++ answers too.
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     if TELL:
