@@ -53,6 +53,10 @@ LOOKS = {
         "`environment variable RANK expected, but not set`",
         "00_start_here",
     ),
+    Symptom.LOCAL_RANK_OPTION: (
+        "`unrecognized arguments: --local-rank=0` or `required: --local_rank`",
+        "22_many_machines",
+    ),
     Symptom.PORT_TAKEN: (
         "`EADDRINUSE` or `address already in use`",
         "22_many_machines",
