@@ -808,6 +808,66 @@ def test_a_traceback_tells_only_what_the_rest_does_not():
     assert alone == "rank 1: E: x\n  at a.py:3 in f"
 
 
+def call(file: str, name: str, source: str = "x") -> str:
+    return f'  File "{file}", line 3, in {name}\n    {source}\n    ^\n'
+
+
+LIGHTNING = "/v/lib/python3.11/site-packages/lightning/pytorch/trainer.py"
+TORCH = "/v/lib/python3.11/site-packages/torch/nn/module.py"
+FRAMEWORK = "Traceback (most recent call last):\n" + "".join(
+    [
+        call("train.py", "<module>"),
+        call(LIGHTNING, "fit") * 12,
+        "  [Previous line repeated 9 more times]\n",
+        call("/usr/lib/python3.11/contextlib.py", "inner"),
+        call("model.py", "training_step", "self.net(batch)"),
+        call(TORCH, "_call_impl"),
+        call(TORCH, "forward", "F.linear(x)"),
+    ]
+)
+
+
+def test_of_a_framework_only_the_innermost_frame_is_shown():
+    others = ["  … 13 frames of lightning, Python …", "  … 1 frame of torch …"]
+    kept = [
+        *call("train.py", "<module>").splitlines(),
+        others[0],
+        *call("model.py", "training_step", "self.net(batch)").splitlines(),
+        others[1],
+        *call(TORCH, "forward", "F.linear(x)").splitlines(),
+    ]
+    _, *shown = stacks.brief(f"{FRAMEWORK}E: x\n", "E: x").splitlines()
+    assert shown == kept
+    between = (
+        "\nDuring handling of the above exception, another exception occurred:\n\n"
+    )
+    chain = f"{FRAMEWORK}E: y\n{between}{FRAMEWORK}E: x\n"
+    assert stacks.brief(chain, "E: x").splitlines()[1:].count(others[0]) == 2
+
+
+def test_a_short_traceback_and_one_of_a_library_alone_stay_as_they_are():
+    head, last = "Traceback (most recent call last):\n", call("train.py", "main")
+    short = head + last + call(TORCH, "forward") * 5
+    assert stacks.brief(f"{short}E: x", "E: x") == short.rstrip()
+    library = head + call(TORCH, "forward") * 30
+    assert stacks.brief(f"{library}E: x", "E: x") == library.rstrip()
+
+
+def test_a_traceback_of_a_framework_is_kept_whole():
+    def call_itself(depth):
+        if depth:
+            return call_itself_later(depth)
+        raise ValueError("no such sample")
+
+    def call_itself_later(depth):
+        return call_itself(depth - 1)
+
+    try:
+        call_itself(25)
+    except ValueError as error:
+        assert "left out" not in errors.raised(error)["traceback"]
+
+
 def test_ranks_that_failed_alike_are_told_together():
     others = {rank: Raised(error="E: " + "x" * 200) for rank in (0, 2)}
     others[3] = Raised(error="z")

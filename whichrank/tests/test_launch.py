@@ -589,6 +589,7 @@ INSIDE = [
     "whichrank.run.inside.answers",
     "whichrank.run.inside.errors",
     "whichrank.run.inside.kernel",
+    "whichrank.run.inside.pending",
     "whichrank.run.inside.program",
     "whichrank.run.inside.recorder",
 ]

@@ -79,6 +79,22 @@ def step(rows):
 
 step(64)
 """,
+    "tried again in the except, before it gives up": """
+def load(attempts=0):
+    try:
+        raise OSError("busy")
+    except OSError:
+        for attempt in range(3):
+            try:
+                if attempt == 2:
+                    return "loaded"
+                raise OSError("still busy")
+            except OSError:
+                wait()
+        raise
+
+load()
+""",
     "a try inside an except": """
 try:
     raise KeyError("outer")

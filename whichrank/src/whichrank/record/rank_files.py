@@ -43,7 +43,7 @@ class Evidence:
     stopped: bool = False
     """Whether it was halted, say by SIGSTOP."""
     trouble: str = ""
-    """Why none of this machine can be seen from outside, if that is so."""
+    """Why py-spy sees no process on its machine, if that is so."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,10 @@ Either way a stack is a list of frames, innermost first.
 import linecache
 import re
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from whichrank.record.files import clean
@@ -36,6 +38,11 @@ RECORD = re.compile(
 TO_MAIN = re.compile(
     r"^(Traceback \(.+\n)(?:  File .+\n(?:    .*\n)*)+?(?=  File .+, in main\n)", re.M
 )
+# Frames of a traceback that follow each other, with their source.
+CALLS = re.compile(r'^  File ".+\n(?:  (?:File ".+|  .*|\[Previous .+)\n)*', re.M)
+CALL = re.compile(r'(?=^  File ")', re.M)
+MOST_CALLS = 6  # of which none is left out
+PACKAGE = re.compile(r"(?:site|dist)-packages/(\w+)")
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,33 @@ def own(stack: list[Frame]) -> Frame | None:
 def brief(traceback: str, error: str) -> str:
     """Return what a traceback tells beside its last line, `error`, and one frame."""
     text = TO_MAIN.sub(r"\1", RECORD.sub("", traceback)).rstrip()
+    text = CALLS.sub(lambda calls: _without_library(calls[0]), text)
     text = text.removesuffix(error).rstrip()
     return "" if len(_frames(text)) == 1 else text
+
+
+def _without_library(calls: str) -> str:
+    """Return many calls of a traceback with a count in the place of a library's.
+
+    The innermost one stays, which says where it was raised; all stay if none is own.
+    """
+    texts, frames = CALL.split(calls)[1:], _frames(calls)
+    if len(texts) <= MOST_CALLS or not any(frame.own for frame in frames):
+        return calls
+    parts: list[str] = []
+    outer = zip(texts[:-1], frames, strict=False)
+    for own, group in groupby(outer, key=lambda call: call[1].own):
+        shown, there = zip(*group, strict=True)
+        parts += shown if own else [_count(there)]
+    return "".join([*parts, texts[-1]])
+
+
+def _count(frames: Sequence[Frame]) -> str:
+    """Return, say, `  … 12 frames of lightning, torch …`."""
+    matches = [PACKAGE.search(frame.file) for frame in frames]
+    names = dict.fromkeys(match[1] if match else "Python" for match in matches)
+    what = "frames" if len(frames) > 1 else "frame"
+    return f"  … {len(frames)} {what} of {', '.join(names)} …\n"
 
 
 def same_line(one: list[Frame], other: list[Frame]) -> bool:

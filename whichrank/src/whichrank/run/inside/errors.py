@@ -6,7 +6,8 @@ import traceback
 from typing import Any
 
 FRAMES, CHAIN = 100, 9  # that are kept of an exception, and exceptions before it
-RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
+WORDS, WHOLE = 2_000, 16_000  # characters of its words, and of its traceback
+RESERVED = 65_536  # bytes for raised.json, should the disk be full by then
 
 Calls = list[tuple[str, int, str]]
 """File, line and function of each call, the innermost one first."""
@@ -34,11 +35,11 @@ def _in_full(error: BaseException) -> dict[str, Any]:
         causes.insert(0, first)
     words = ", from ".join(in_words(each) for each in [error, *causes])
     whole = "".join(traceback.format_exception(error))
-    if len(whole) > RESERVED // 4:  # a character may need several bytes
-        half = RESERVED // 8
+    if len(whole) > WHOLE:
+        half = WHOLE // 2
         whole = f"{whole[:half]}\n... left out ...\n{whole[-half:]}"
     return {
-        "error": words[: RESERVED // 8],
+        "error": words[:WORDS],
         "before": words_before(error),
         "frames": (frames(first) or frames(error))[:FRAMES],
         "traceback": whole,

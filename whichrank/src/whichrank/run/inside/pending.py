@@ -89,23 +89,20 @@ def _passes(node: ast.AST, raised: int, now: int) -> bool:
     if _holds(node.finalbody, now):
         return node.lineno <= raised < node.finalbody[0].lineno
     again = [each for each in node.handlers if _holds([each], now)]
-    return bool(again) and _holds(node.body, raised) and _raises(again[0], now)
+    return bool(again) and _holds(node.body, raised) and _raises(again[0])
 
 
 def _holds(body: Sequence[ast.stmt | ast.ExceptHandler], line: int) -> bool:
     return bool(body) and body[0].lineno <= line <= (body[-1].end_lineno or 0)
 
 
-def _raises(handler: ast.ExceptHandler, now: int) -> bool:
-    """Tell whether a handler ends with an exception, and cannot leave before."""
+def _raises(handler: ast.ExceptHandler) -> bool:
+    """Tell whether a handler ends with an exception, and leaves in no other way."""
+    leaves = (ast.Return, ast.Break, ast.Continue)
+    if any(isinstance(node, leaves) for node in ast.walk(handler)):
+        return False
     last = handler.body[-1]
     if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
         called = last.value.func
-        name = getattr(called, "attr", getattr(called, "id", ""))
-        if name not in EXITS:
-            return False
-    elif not isinstance(last, ast.Raise):
-        return False
-    leaves = (ast.Return, ast.Break, ast.Continue)
-    later = (n for n in ast.walk(handler) if isinstance(n, leaves) and n.lineno > now)
-    return not any(later)
+        return getattr(called, "attr", getattr(called, "id", "")) in EXITS
+    return isinstance(last, ast.Raise)
