@@ -631,6 +631,21 @@ except RuntimeError:
         line="raise ValueError",
     ),
     Fault(
+        "waits_in_its_except",  # where it makes its batch again, in halves
+        "if rank == 2: time.sleep(600)\n"
+        "try:\n"
+        "    if odd: raise MemoryError('64 rows')\n"
+        "    dist.all_reduce(tensor)\n"
+        "except MemoryError:\n"
+        "    dist.all_reduce(tensor)",
+        ranks=(3,),
+        kind="timeout",
+        rank=2,
+        symptom="absent",
+        cause="Absent 2: has not come, and ranks 0 and 1 wait in all_reduce",
+        line="if rank == 2: time.sleep",
+    ),
+    Fault(
         "all_handle_an_error",
         "try:\n"
         "    raise KeyError('not there')\n"
