@@ -65,9 +65,7 @@ TORCH = str(Path("/torch/"))
 
 def find_stands(logs: list[RankLog]) -> list[Stand]:
     """Return where each rank stood when it was last seen."""
-    stands = [_stand(rank, log) for rank, log in enumerate(logs)]
-    if not all(log.handles for log in logs):  # else all wait in an `except`, say
-        stands = [_handling(stand, logs[stand.rank]) for stand in stands]
+    stands = [_handling(_stand(rank, log), log) for rank, log in enumerate(logs)]
     made = [{call.key for call in log.calls} for log in logs]
     done = [{call.key for call in log.calls if call.done} for log in logs]
     stands = [_not_long_done(stand, done) for stand in stands]

@@ -124,7 +124,7 @@ def _threads(pid: int) -> tuple[dict[str, list[Frame]], str]:
         if threads:
             return dict(threads), ""
     first = complaint.removeprefix("Error: ").partition("\n")[0] or "no answer"
-    if "ermission denied" in complaint or "not permitted" in complaint:
+    if probe.NOT_PERMITTED.search(complaint):
         with_more = "sudo would be; a container needs --cap-add SYS_PTRACE"
         return {}, f"not permitted ({first}): {with_more}"
     return {}, f"py-spy cannot read it: {first}"
