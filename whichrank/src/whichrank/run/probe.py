@@ -150,31 +150,30 @@ def _leave(pid: int, rank: Path) -> None:
     seen.json tells whether it is stopped, what works beside it, and why py-spy cannot
     see that.
     """
-    (_, main), *others = threads(pid) or [("", [])]
-    stopped, trouble = is_stopped(pid), ""
+    stopped = is_stopped(pid)
+    stacks, complaint = dump(pid, nonblocking=stopped)
+    (_, main), *others = stacks or [("", [])]
     if main:
         names.write(rank / names.SEEN_STACK, [asdict(frame) for frame in main])
     elif not stopped:
-        trouble = _trouble(pid)
         told.ask(pid, rank / names.STACK)
     workers = [
         {"name": name, "stack": [asdict(frame) for frame in frames]}
         for name, frames in beside(pid, others).items()
     ]
-    seen = {"stopped": stopped, "beside": workers, "trouble": trouble}
+    seen = {"stopped": stopped, "beside": workers, "trouble": _trouble(complaint)}
     names.write(rank / names.SEEN, seen)
 
 
-def _trouble(pid: int) -> str:
-    """Return why py-spy sees no stack of a process, if it will see none of any."""
+def _trouble(complaint: str) -> str:
+    """Return why py-spy sees no process here; "" if it complains of this one alone."""
     if py_spy() is None:
         return MISSING
-    _, complaint = dump(pid, nonblocking=True)
     return FORBIDDEN if NOT_PERMITTED.search(complaint) else ""
 
 
 def beside(
-    pid: int, threads_: Sequence[tuple[str | None, list[Frame]]]
+    pid: int, threads_: Sequence[tuple[str, list[Frame]]]
 ) -> dict[str, list[Frame]]:
     """Return the stacks of what works beside the main thread of a process, by name.
 
@@ -211,14 +210,13 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def threads(pid: int) -> list[tuple[str | None, list[Frame]]]:
+def threads(pid: int) -> list[tuple[str, list[Frame]]]:
     """Return the threads of process `pid`, by name, with their stacks; the main first.
 
     There are none if py-spy is missing, or not permitted to look. The process is left
     as it is found: one that is stopped cannot be halted for us.
     """
-    stacks, _ = dump(pid, nonblocking=is_stopped(pid))
-    return sorted(stacks, key=lambda thread: thread[0] != "MainThread")
+    return dump(pid, nonblocking=is_stopped(pid))[0]
 
 
 def py_spy() -> str | None:
@@ -228,7 +226,7 @@ def py_spy() -> str | None:
 
 
 def dump(pid: int, nonblocking: bool) -> tuple[list[tuple[str, list[Frame]]], str]:
-    """Return name and stack of each thread of process `pid`.
+    """Return name and stack of each thread of process `pid`, the main one first.
 
     If py-spy has none, also what it says instead.
 
@@ -249,7 +247,8 @@ def dump(pid: int, nonblocking: bool) -> tuple[list[tuple[str, list[Frame]]], st
         threads = json.loads(done.stdout)
     except ValueError:
         return [], done.stderr.decode(errors="replace").strip()
-    return [(t["thread_name"] or "", from_py_spy(t["frames"])) for t in threads], ""
+    stacks = [(t["thread_name"] or "", from_py_spy(t["frames"])) for t in threads]
+    return sorted(stacks, key=lambda stack: stack[0] != "MainThread"), ""
 
 
 def from_py_spy(frames: list[dict]) -> list[Frame]:
