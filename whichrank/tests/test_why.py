@@ -582,8 +582,17 @@ def test_ranks_that_somebody_has_started_by_hand(monkeypatch, at, gone):
     assert str(job).startswith("train.py (2 of 3 ranks, for ")
 
 
+def test_who_still_imports_is_there_already(monkeypatch):
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: pid == 12)
+    table = [(11 + rank, 1, "python train.py", of_three(rank)) for rank in range(3)]
+    watch = (20, 1, "python watch.py", of_three(1))  # which rank 1 has left behind
+    (job,) = processes(monkeypatch, *table, watch).jobs()
+    assert (ranks(job), job.gone) == ({0: 11, 1: 12, 2: 13}, set())
+
+
 def test_ranks_of_deepspeed(monkeypatch):
     """Of the second of three nodes, with two ranks on each."""
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: True)
     told = {"WORLD_SIZE": 6, "LOCAL_SIZE": 2, **MEETING}
     machine = processes(
         monkeypatch,
@@ -629,7 +638,7 @@ HELPER = "python /venv/torch/_inductor/compile_worker/__main__.py"
 def test_who_starts_the_others_may_be_the_first_rank(
     monkeypatch, main, torch, there, gone
 ):
-    monkeypatch.setattr(jobs, "has_torch", lambda pid: torch)
+    monkeypatch.setattr(jobs, "has_torch", lambda pid: torch or pid != 10)
     machine = processes(
         monkeypatch,
         (10, 1, main, {}),

@@ -1,7 +1,7 @@
 """The jobs on this machine: which process is which rank, and of which job.
 
 A launcher tells a rank its number by the environment with which it starts it, and the
-system shows that to the same user: `VARIABLES` has the names. A child of mp.spawn has
+system shows that to the same user: `LAUNCHERS` has the names. A child of mp.spawn has
 its number on its stack alone. Any other Python is looked at alone, if it is named.
 """
 
@@ -77,6 +77,9 @@ class Membership:
     """What the ranks of one job have in common, and two jobs have not."""
     here: range
     """The ranks that its launcher has started on this machine."""
+    sure: bool = True
+    """Whether it has loaded PyTorch, or was started by what starts nothing but ranks;
+    else it may be some other process that a rank has left behind."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +158,8 @@ class Machine:
             for process in free:
                 if member := launcher.membership(process, self):
                     families.setdefault(member.family, {})[process.pid] = member
-            for family in families.values():
-                jobs.append(self._job(launcher.name, self._with_parent(family)))
+            for ranks in filter(None, map(self._ranks, families.values())):
+                jobs.append(self._job(launcher.name, self._with_parent(ranks)))
             taken = {pid for job in jobs for pid in (*job.members, *job.above)}
             free = [process for process in free if process.pid not in taken]
         return sorted(jobs, key=lambda job: -max(p.started for p in job.ranks.values()))
@@ -169,6 +172,14 @@ class Machine:
         out |= {pid for pid, p in self.processes.items() if FORK_SERVER in str(p.words)}
         pythons = [p for p in self.processes.values() if p.python and p.pid not in out]
         return sorted(pythons, key=lambda process: (process.started, process.pid))
+
+    def _ranks(self, members: dict[int, Membership]) -> dict[int, Membership]:
+        """Return those that are ranks for sure, or run the program of one that is.
+
+        One that still imports PyTorch is there already.
+        """
+        sure = [self.processes[pid].main for pid, each in members.items() if each.sure]
+        return {p: m for p, m in members.items() if self.processes[p].main in sure}
 
     def _with_parent(self, members: dict[int, Membership]) -> dict[int, Membership]:
         """Return ranks with the one that has started the others, if it is the first.
@@ -274,12 +285,11 @@ class Variables:
             return None  # how many ranks the other machines have is not known
         if machine.inherits(process, self.rank, *self.job):
             return None
-        parent = machine.processes.get(process.parent)
-        if not (parent and parent.python) and not has_torch(process.pid):
-            return None  # a rank has started it, and left
+        agent = machine.processes.get(process.parent) if self.only else None
+        sure = bool(agent and agent.python) or has_torch(process.pid)
         family = tuple(filter(None, map(process.environment.get, self.job)))
         here = self._here(process, rank, size)
-        return Membership(rank, size, family or (process.parent,), here)
+        return Membership(rank, size, family or (process.parent,), here, sure)
 
     def _here(self, process: Process, rank: int, size: int) -> range:
         """Return the ranks that are on this machine, as far as the variables tell."""
