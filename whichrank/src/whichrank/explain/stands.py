@@ -81,6 +81,9 @@ def _not_long_done(stand: Stand, done: list[set[Key]]) -> Stand:
     """
     if not isinstance(stand, Waits) or not stand.call or not stand.guessed:
         return stand
+    made = stand.call.frame
+    if made and stand.frame and made.short == stand.frame.short:  # it stands in it
+        return stand
     members = stand.call.members or range(len(done))
     others = [r for r in members if r < len(done) and r != stand.rank]
     if others and all(stand.call.key in done[rank] for rank in others):
