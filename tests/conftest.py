@@ -132,11 +132,15 @@ with suppress(ImportError):
     kernelspec.get_kernel_dict = warm_kernel
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks are chosen by
 def pytest_collection_modifyitems(config, items):
-    """Mix the files, each of which one worker takes.
+    """Mark what needs Chromium; mix the files, each of which one worker takes.
 
     Those that wait come among others, in an order that is always the same.
     """
+    for item in items:
+        if "chromium" in item.fixturenames:
+            item.add_marker("browser")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: (item.path.name not in LONG, _mixed(item.path)))
 
