@@ -82,7 +82,9 @@ def _truth(fault: Fault) -> Truth:
     if fault.deed.kind == "leaves":
         # Whoever hangs in init_process_group loses no connection.
         survives = _survived(fault) and fault.place.name != "before init"
-        return replace(known, succeeds=survives, note=_names(fault))
+        # Of two, one of which has ended well, nobody knows which one is right.
+        who = frozenset([fault.who, None] if fault.ranks == 2 else [fault.who])
+        return replace(known, ranks=who, succeeds=survives, note=_names(fault))
     return replace(known, line=fault.deed.line)
 
 
