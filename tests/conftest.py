@@ -25,9 +25,6 @@ from whichrank import environment
 from whichrank.run import ports
 
 pytest_plugins = ["support"]
-# What tests start finds the modules that both houses share.
-SHARED = [str(ROOT / "whichrank" / "tests"), os.environ.get("PYTHONPATH")]
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, SHARED))
 launch.WARM = WARM  # one is enough for all
 
 KIT = ROOT / "ddp_lab" / "kit"

@@ -25,6 +25,9 @@ from whichrank.run.channels import COLD_ONLY, LENT
 HOUSE = Path(__file__).resolve().parents[1]
 """The folder of whichrank."""
 SOURCE = HOUSE / "src" / "whichrank"
+# What tests start finds the package, and the modules beside this file.
+PATHS = [str(SOURCE.parent), str(HOUSE / "tests"), os.environ.get("PYTHONPATH")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PATHS))
 
 FULL = pytest.mark.full
 """Of tests that take long, and of numbers of ranks that `make test` can do without."""

@@ -68,12 +68,8 @@ class Node:
     """The agent's command."""
     pid: int = 0
     """The agent's process; 0 while there is none."""
-    code: int | None = None
-    """How the last agent ended; None if there was none."""
-    event: Event | None = None
-    """What has been done to it, to end it."""
-    why: str = ""
-    """Why else it was asked to end."""
+    end: AgentEnd = AgentEnd()
+    """How the last agent ended; as long as there is one, what was done to end it."""
 
 
 class Room:
@@ -190,7 +186,7 @@ class Room:
         return self._code()
 
     def _one_has_failed(self) -> bool:
-        return any(node.code and not node.pid for node in self.nodes)
+        return any(node.end.code and not node.pid for node in self.nodes)
 
     def _may_start(self) -> bool:
         """Tell whether an event is still to come that starts a node.
@@ -203,7 +199,7 @@ class Room:
 
     def _code(self) -> int:
         """Return 0 if enough nodes have ended well, else what the others ended with."""
-        codes = [node.code for node in self.nodes]
+        codes = [node.end.code for node in self.nodes]
         if codes.count(0) >= self.plan.least:
             return 0
         return max((code for code in codes if code and code > 0), default=1)
@@ -215,7 +211,7 @@ class Room:
         (node.folder / names.EXIT).unlink(missing_ok=True)
         pid = os.fork()
         if pid:
-            node.pid, node.code, node.event, node.why = pid, None, None, ""
+            node.pid, node.end = pid, AgentEnd()
             return
         try:
             self._become(node)
@@ -238,13 +234,14 @@ class Room:
     def ask(self, node: Node, event: Event | None = None) -> None:
         """Ask the node's agent to end: an event does or, without one, the others."""
         if node.pid:
-            if not (node.event or node.why):
-                node.event, node.why = event, "" if event else "another node has failed"
+            if node.end.by_itself:
+                why = "" if event else "another node has failed"
+                node.end = AgentEnd(event=event, why=why)
             os.kill(node.pid, signal.SIGTERM)
 
     def kill(self, node: Node, event: Event) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
-        node.event, at = event, time.time()
+        node.end, at = replace(node.end, event=event), time.time()
         if node.pid:
             _kill(node.pid)
         while pids := list(processes(self.mark, node.number)):
@@ -265,9 +262,9 @@ class Room:
                 continue
             pid, status = os.waitpid(node.pid, os.WNOHANG)
             if pid:
-                node.pid, node.code = 0, os.waitstatus_to_exitcode(status)
-                end = AgentEnd(node.code, at or time.time(), node.event, node.why)
-                end.write(node.folder)
+                code, when = os.waitstatus_to_exitcode(status), at or time.time()
+                node.pid, node.end = 0, replace(node.end, code=code, time=when)
+                node.end.write(node.folder)
 
     # --- what happens ---
 

@@ -42,7 +42,7 @@ What comes back lies in the run's folder, which the launcher follows (tail.py) a
 weighs (signs.py, watchdog.py) five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
-    plan.json, node_N/       of a run on several nodes: see record/nodes.py
+    plan.json, node_N/       of a run on several nodes: see record/plan.py
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (answers.py)
              flight.json     its calls of the communication library  (program.py)
@@ -121,9 +121,7 @@ def torchrun(
     chosen = (choose(quiet, starter) for choose in places)
     place = next(filter(None, chosen), None)
     if place is None:
-        raise refused(
-            f"no place takes this command: torchrun {shlex.join(asked.words)}"
-        )
+        raise refused(f"no place takes this command: {asked}")
     place.notes += notes + cold
     typed = asked.alone() if place.is_alone else asked
     live = LiveRun(str(typed), place, _with(limits, timeout))

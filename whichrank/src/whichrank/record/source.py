@@ -1,7 +1,6 @@
 """What the text of a program says around a line of it."""
 
 import ast
-import linecache
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -20,7 +19,7 @@ def _loops(text: str) -> tuple[ast.For | ast.AsyncFor | ast.While, ...]:
 
 def loops(frame: Frame) -> Iterator[ast.For | ast.AsyncFor | ast.While]:
     """Yield the loops around a line; none if its text is not to be had."""
-    for loop in _loops("".join(linecache.getlines(frame.file))):
+    for loop in _loops("".join(frame.source)):
         if loop.lineno <= frame.line <= (loop.end_lineno or loop.lineno):
             yield loop
 

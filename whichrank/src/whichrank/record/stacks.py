@@ -71,11 +71,16 @@ class Frame:
         """Whether the frame belongs to Python's standard library."""
         return bool(STANDARD.search(self.file)) or self.file.startswith("<frozen")
 
+    @property
+    def source(self) -> list[str]:
+        """The lines of its file as they are now; none if they are not to be had."""
+        linecache.checkcache(self.file)  # a variant may have been written anew
+        return linecache.getlines(self.file)
+
     @cached_property
     def code(self) -> str:
         """The source line, without its comment."""
-        linecache.checkcache(self.file)  # a variant may have been written anew
-        line = linecache.getline(self.file, self.line)
+        line = "".join(self.source[self.line - 1 : self.line])
         return clean(line).split("  # ")[0].strip()
 
     @property

@@ -25,25 +25,25 @@ def open_up(folder: Path) -> None:
     except OSError:
         return  # a full disk, say: the program may still run
     names.reserve(folder / names.RAISED, errors.RESERVED)
+    ends: list[int] = [signal.SIGTERM]  # it does what it would have done, besides
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not under nohup
-        faulthandler.register(signal.SIGHUP, file=stack, chain=True)
-        os.register_at_fork(
-            after_in_child=lambda: faulthandler.unregister(signal.SIGHUP)
-        )
+        ends.append(signal.SIGHUP)
     # Written by the signal handler itself: a rank that hangs in C++ answers too.
-    faulthandler.register(signal.SIGTERM, file=stack, chain=True)
+    for number in ends:
+        faulthandler.register(number, file=stack, chain=True)
     if TELL:
         faulthandler.register(TELL, file=stack)
-    os.register_at_fork(after_in_child=_be_another)
+    ours = [*ends, TELL] if TELL else ends
+    os.register_at_fork(after_in_child=lambda: _be_another(ours))
     kernel.allow_py_spy()
     threading.Thread(
         target=_answer, args=[pipe, folder, _meeting()], daemon=True
     ).start()
 
 
-def _be_another() -> None:
+def _be_another(ours: list[int]) -> None:
     """In a fork that the program has made: what it writes would be taken for ours."""
-    for number in filter(None, (signal.SIGTERM, TELL)):
+    for number in ours:
         faulthandler.unregister(number)
 
 
