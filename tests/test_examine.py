@@ -17,7 +17,7 @@ def test_a_cell_examines_warm_unless_it_is_asked_not_to(line, cold, monkeypatch)
     magics, asked = pytest.importorskip("ddp_lab.kit.cell.magics"), []
     monkeypatch.setattr(magics.launch, "torchrun", lambda _, **o: asked.append(o))
     monkeypatch.setattr(
-        magics, "examine_script", lambda script, ranks, steps, start: (start([]), "")
+        magics, "examine_script", lambda script, ranks, steps, start: start([])
     )
     magics.examine(f"{line}--nproc-per-node 2 ddp_lab/script/train.py")
     assert asked == [{"cold": cold}]
@@ -39,6 +39,6 @@ def test_no_program_of_the_course_is_accused():
         plain = not path.stem.startswith(("exercise", "puzzle")) and "optim" in text
         if plain and path.parent.name not in ("kit", "clinic") and name not in MEANT:
             ranks = 4 if "--nproc-per-node 4" in text else 2
-            told, _ = examine([str(path)], ranks, 20, start)
-            accused += [f"{name}: {line}" for line in told.split("\n") if "✗" in line]
+            told = str(examine([str(path)], ranks, 20, start)).split("\n")
+            accused += [f"{name}: {line}" for line in told if "✗" in line]
     assert not accused, "\n".join(accused)

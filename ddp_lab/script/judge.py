@@ -324,6 +324,6 @@ def fails(script: str | Path, out: Path) -> None:
 def examined_too(script: str | Path, out: Path) -> None:
     """Ask what `%examine` asks."""
     run = functools.partial(start, where="examined", cold=True)
-    told, well = examine([str(script), "--output", str(out)], 2, WATCHED_STEPS, run)
-    if not well:
-        raise Wrong(told)
+    page = examine([str(script), "--output", str(out)], 2, WATCHED_STEPS, run)
+    if not page or not page.well:
+        raise Wrong(str(page or "it ended before its first step"))

@@ -23,6 +23,7 @@ from scripts import HEAD, NOTED, RIGHT, WRONG
 from whichrank import Limits, RunFailed
 from whichrank.examination.examined import examine
 from whichrank.examination.facts import Witnessed, as_json, from_json
+from whichrank.examination.page import Page
 
 KEPT = Path(__file__).with_name("facts.json")
 SCRIPTS = RIGHT | {name: script for name, (_, script) in (NOTED | WRONG).items()}
@@ -101,9 +102,11 @@ def leave(kept: Kept, words: list[str]) -> None:
         Path(words[-3], f"{rank}.json").write_text(as_json(each))
 
 
-def told(kept: Kept) -> tuple[str, bool]:
+def told(kept: Kept) -> Page:
     """Return what `examine` tells of a script that has left these facts."""
-    return examine(["train.py"], RANKS, STEPS, partial(leave, kept))
+    page = examine(["train.py"], RANKS, STEPS, partial(leave, kept))
+    assert page, "a rank has left nothing"
+    return page
 
 
 def main() -> None:
@@ -114,7 +117,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="examined-") as folder:
             kept[name] = live(name, Path(folder))
         print(name, flush=True)
-    lines = (f"{json.dumps(name)}:{as_json(kept[name])}" for name in SCRIPTS)
+    lines = (
+        f"{json.dumps(name)}:{as_json(kept[name])}" for name in SCRIPTS if name in kept
+    )
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

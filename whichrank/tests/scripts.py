@@ -556,6 +556,83 @@ for epoch in range(2):
         mse(model(x), y).backward()
         opt.step()
 """,
+    "an epoch that the workers of a stream share": """\
+class Stream(IterableDataset):
+    def __init__(self):
+        self.epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
+
+    def __iter__(self):
+        seed = int(self.epoch)
+        order = torch.randperm(240, generator=torch.Generator().manual_seed(seed))
+        yield from (data[i] for i in order[rank::world])
+
+
+stream = Stream()
+loader = DataLoader(stream, 40, num_workers=1, persistent_workers=True)
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    stream.epoch.fill_(epoch)
+    for x, y in loader:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    "an EMA from after DDP, a layer that all skip together": """\
+import copy
+
+
+class Net(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * (1 if torch.rand(1) < 0.9 else 0.5)
+
+
+torch.manual_seed(rank)
+model = DDP(Net(8, 1))
+torch.manual_seed(0)
+ema = copy.deepcopy(model.module)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+    for a, b in zip(ema.parameters(), model.parameters()):
+        a.data.lerp_(b.data, 0.1)
+""",
+    "all is resumed, and validated by rank": """\
+path = FOLDER + "/all.pt"
+for part in range(2):
+    model = DDP(nn.Linear(8, 1))
+    opt = torch.optim.AdamW(model.parameters(), 1e-2)
+    if part:
+        state = torch.load(path)
+        model.module.load_state_dict(state["model"])
+        opt.load_state_dict(state["opt"])
+    for x, y in DataLoader(data, 40, sampler=DistributedSampler(data, seed=part)):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+    mine = torch.utils.data.Subset(data, range(rank, 13, world))
+    with torch.no_grad():
+        total = torch.zeros(2)
+        for x, y in DataLoader(mine, 4):
+            total += torch.tensor([mse(model.module(x), y).item() * len(x), len(x)])
+    dist.all_reduce(total)
+    if rank == 0:
+        torch.save({"model": model.module.state_dict(), "opt": opt.state_dict()}, path)
+    dist.barrier()
+""",
+    "gradients that DDP has averaged are averaged once more": """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    opt.step()
+""",
 }
 """What is done, and how."""
 
@@ -1012,6 +1089,254 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
     opt.step()
 """,
     ),
+    "fully_shard, and every rank reads everything": (
+        "ranks 0 and 1 got the same batch in 12 of 12",
+        """\
+from torch.distributed.fsdp import fully_shard
+
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+fully_shard(net[0])
+fully_shard(net)
+opt = torch.optim.AdamW(net.parameters(), 1e-2)
+loader = iter(DataLoader(data, 8, shuffle=True))
+for step in range(15):
+    x, y = next(loader)
+    loss = mse(net(x), y)
+    loss.backward()
+    opt.step()
+    opt.zero_grad()
+""",
+    ),
+    "averaged by hand, and every rank reads everything": (
+        "Samples reach more than one rank: 120 of 240",
+        """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, shuffle=True):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
+        p.grad.div_(world)
+    opt.step()
+""",
+    ),
+    "each rank lists its files in another order": (
+        "Shuffle and split the data with one seed on all ranks.",
+        """\
+import random
+
+
+class Files(torch.utils.data.Dataset):
+    def __init__(self):
+        self.names = [f"{n:03}.png" for n in range(240)]
+        random.Random(rank).shuffle(self.names)
+
+    def __len__(self):
+        return len(self.names)
+
+    def __getitem__(self, i):
+        return data[int(self.names[i][:3])]
+
+
+files = Files()
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for x, y in DataLoader(files, 10, sampler=DistributedSampler(files)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "a stream that each rank shuffles whole": (
+        "Split an IterableDataset by rank",
+        """\
+class Shuffled(IterableDataset):
+    def __iter__(self):
+        order = torch.randperm(240, generator=torch.Generator().manual_seed(rank))
+        for i in order.tolist():
+            yield data[i]
+
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(Shuffled(), 12):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "branches are dropped alike on all ranks": (
+        "A forward draws the same on all ranks",
+        """\
+class Residual(nn.Linear):
+    def forward(self, x):
+        keep = torch.bernoulli(torch.full((len(x), 1), 0.8)) if self.training else 1
+        return x + super().forward(x) * keep
+
+
+model = DDP(nn.Sequential(Residual(8, 8), nn.Linear(8, 1)))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "attention drops alike on all ranks": (
+        "Dropout drops the same on all ranks",
+        """\
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(2, 12), nn.Linear(16, 1)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x.view(-1, 4, 2)).chunk(3, -1)
+        drop = 0.2 if self.training else 0.0
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=drop)
+        return self.out(mixed.flatten(1))
+
+
+model = DDP(Attention())
+opt = torch.optim.AdamW(model.parameters(), 1e-3)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "the script sums what DDP has averaged": (
+        "Gradients are summed twice: DDP has averaged that of",
+        """\
+def reduce_gradients(model):
+    for name, p in model.named_parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad.data)
+
+
+model = DDP(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1)))
+opt = torch.optim.AdamW(model.parameters(), 1e-3)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    reduce_gradients(model)
+    opt.step()
+""",
+    ),
+    "moments stay in a file of torch.save": (
+        "A load left the optimizer's state in the file",
+        """\
+def run(seed, resume):
+    model = DDP(nn.Linear(8, 1))
+    opt = torch.optim.AdamW(model.parameters(), 1e-2)
+    if resume:
+        checkpoint = torch.load(FOLDER + "/last.ckpt", weights_only=True)
+        model.load_state_dict(checkpoint["weights"])
+    for x, y in DataLoader(data, 40, sampler=DistributedSampler(data, seed=seed)):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+    if rank == 0:
+        state = {"weights": model.state_dict(), "trainer": {"adam": opt.state_dict()}}
+        torch.save(state, FOLDER + "/last.ckpt")
+    dist.barrier()
+
+
+run(1, resume=False)
+run(2, resume=True)
+""",
+    ),
+    "the epoch does not reach the workers that stay": (
+        "alike, though its epoch is 1, no longer 0",
+        """\
+class Shards(IterableDataset):
+    def __init__(self):
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        shuffled = torch.Generator().manual_seed(self.epoch)
+        for i in torch.randperm(240, generator=shuffled)[rank::world]:
+            yield data[i]
+
+
+shards = Shards()
+loader = DataLoader(shards, 30, num_workers=1, persistent_workers=True)
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    shards.set_epoch(epoch)
+    for x, y in loader:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
+    "clipped before it is unscaled": (
+        "Gradients are clipped while they are scaled",
+        """\
+from torch.nn.utils import clip_grad_norm_
+
+model, scaler = DDP(nn.Linear(8, 1)), torch.amp.GradScaler("cpu")
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    scaler.scale(mse(model(x), y)).backward()
+    clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(opt)
+    scaler.update()
+""",
+    ),
+    "fully_shard is given the layers, and not the model": (
+        "fully_shard was given other parts of the model",
+        """\
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x)
+
+
+net = Net()
+for layer in net.layers:
+    fully_shard(layer)
+opt = torch.optim.AdamW(net.parameters(), 1e-2)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(net(x), y).backward()
+    opt.step()
+""",
+    ),
+    "an EMA from before DDP": (
+        "A copy of the model differs among ranks",
+        """\
+import copy
+
+torch.manual_seed(rank)
+net = nn.Linear(8, 1)
+ema = copy.deepcopy(net)
+model = DDP(net)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+    with torch.no_grad():
+        for old, new in zip(ema.parameters(), net.parameters()):
+            old.mul_(0.9).add_(new, alpha=0.1)
+""",
+    ),
 }
 """What is wrong: some words of the page, and how it comes about."""
 
@@ -1029,7 +1354,7 @@ for x, _ in DataLoader(data, 10, sampler=DistributedSampler(data)):
     opt.step()
 """
 GATHERED = f"gives none back (train.py:{HEAD.count(chr(10)) + 9})"
-KEEPS = "Each weight gets a gradient, and is stepped: 2 weights."
+KEEPS = "Each weight gets a gradient, and is stepped: 2 weights on rank 0."
 COPIES = """\
 model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1)
@@ -1053,10 +1378,107 @@ NOTED = {
         KEEPS,
         GATHERS.replace("dist.all_gather(every, mine)", "every = all_gather(mine)"),
     ),
-    "copies of the gradients are averaged": ("after every step: 12 steps.", COPIES),
+    "copies of the gradients are averaged": (
+        "of ranks 0 and 1 after 12 steps.",
+        COPIES,
+    ),
     "copies of the gradients are averaged, and left": (
         "whether it may.",
         COPIES.replace("        p.grad = mean\n", ""),
+    ),
+    "a validation that is padded": (
+        "the sampler makes 14 samples of 13",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 20, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+held, right = TensorDataset(*data[:13]), torch.zeros(1)
+with torch.no_grad():
+    for x, y in DataLoader(held, 4, sampler=DistributedSampler(held, shuffle=False)):
+        right += ((model.module(x) > 0) == (y > 0)).sum()
+dist.all_reduce(right)
+""",
+    ),
+    "statistics that DDP does not send": (
+        "1.running_mean differs, and DDP is told not to send it",
+        """\
+net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+model = DDP(net, broadcast_buffers=False)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "noise that is drawn alike, outside of the model": (
+        "right where ranks choose together, wrong for noise",
+        """\
+model = DDP(nn.Linear(8, 8))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, _ in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    noise = torch.randn_like(x)
+    opt.zero_grad()
+    mse(model(x + noise), noise).backward()
+    opt.step()
+""",
+    ),
+    "drawn with replacement": (
+        "a rank drew some twice, and two ranks may draw one",
+        """\
+from torch.utils.data import WeightedRandomSampler
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+draws = torch.Generator().manual_seed(rank)
+sampler = WeightedRandomSampler(torch.ones(240), 240, generator=draws)
+for x, y in DataLoader(data, 20, sampler=sampler):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "somebody's checkpoint, to fine-tune": (
+        "right to fine-tune, wrong to resume",
+        """\
+import io
+
+before = nn.Linear(8, 1)
+adam = torch.optim.Adam(before.parameters())
+before(torch.ones(1, 8)).sum().backward()
+adam.step()
+file = io.BytesIO()
+torch.save({"model": before.state_dict(), "adam": adam.state_dict()}, file)
+file.seek(0)
+model = nn.Linear(8, 1)
+model.load_state_dict(torch.load(file)["model"])
+model = DDP(model)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "a stream in the order of its file, twice": (
+        "right if nothing shuffles it",
+        """\
+class Lines(IterableDataset):
+    def __iter__(self):
+        yield from (data[i] for i in range(rank, 240, world))
+
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(2):
+    for x, y in DataLoader(Lines(), 20):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
     ),
 }
 """Scripts that are not accused, and a part of what is told of each."""

@@ -13,32 +13,43 @@ from record_facts import LIMITS, SCRIPTS
 from scripts import HEAD, NOTED, RIGHT, WRONG
 from support import FULL, SOURCE, Later
 
-from whichrank.examination import examined, questions
+from whichrank.examination import examined
 from whichrank.examination.facts import (
+    Averaged,
     Batch,
     Column,
+    Copy,
+    Drawn,
+    Fed,
     Forwards,
     Load,
     Loader,
+    Moments,
     Optimizer,
     Pass,
     Split,
     Step,
+    Tie,
     Witnessed,
     Wrapped,
     as_json,
     from_json,
 )
+from whichrank.examination.page import Page
+from whichrank.examination.questions.drift import same_weights
 from whichrank.run import cold
 from whichrank.terminal import follow
 from whichrank.terminal.main import main
 
-torch, witness = Later("torch"), Later("whichrank.examination.witness")
+torch, watcher = Later("torch"), Later("whichrank.examination.watcher")
+outside = Later("whichrank.examination.watch.outside")
 
 
-def page(script, ranks: int = 2, steps: int = 20) -> tuple[str, bool]:
+def page(script, ranks: int = 2, steps: int = 20) -> Page:
     """Examine a script, and return what is told of it."""
-    return examined.examine([str(script)], ranks, steps, record_facts.start)
+    page = examined.examine([str(script)], ranks, steps, record_facts.start)
+    assert page, "a rank has left nothing"
+    return page
 
 
 def written(folder, source: str):
@@ -47,12 +58,12 @@ def written(folder, source: str):
     return script
 
 
-def judge(name: str, told: str, well: bool) -> None:
+def judge(name: str, page: Page) -> None:
     """Judge what is told of a script of scripts.py."""
-    told = " ".join(told.split())
+    told = " ".join(str(page).split())
     assert "steps of" in told or name in WRONG, told
     words, _ = (NOTED | WRONG).get(name, ("", ""))
-    assert words in told and well == ("✗" not in told) == (name not in WRONG), told
+    assert words in told and page.well == ("✗" not in told) == (name not in WRONG), told
     assert told.count("✗") <= 2, told
 
 
@@ -64,7 +75,7 @@ def test_a_mistake_is_told_and_no_right_script_is_accused(name):
     """By what each script has left: see record_facts.py, which records anew."""
     anew = f"it has changed: python tests/record_facts.py {name!r}"
     assert name in KEPT and KEPT[name].digest == record_facts.digest(name), anew
-    judge(name, *record_facts.told(KEPT[name]))
+    judge(name, record_facts.told(KEPT[name]))
 
 
 ALWAYS = ("a loop", "never wrapped", "no sampler", "strict=False loads nothing")
@@ -75,16 +86,16 @@ ALWAYS = ("a loop", "never wrapped", "no sampler", "strict=False loads nothing")
     "name", [pytest.param(n, marks=[] if n in ALWAYS else FULL) for n in SCRIPTS]
 )
 def test_a_script_leaves_what_is_kept_of_it(name, tmp_path):
-    told, well = record_facts.told(record_facts.live(name, tmp_path))
-    judge(name, told, well)
-    assert told == record_facts.told(KEPT[name])[0]
+    page = record_facts.told(record_facts.live(name, tmp_path))
+    judge(name, page)
+    assert page == record_facts.told(KEPT[name])
 
 
 @pytest.mark.processes
 def test_what_every_rank_prints_is_named(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import os\nprint('begin')\nprint('I am', os.environ['RANK'])\n")
-    told, _ = page(script)
+    told = str(page(script))
     assert "all ranks print the same at train.py:2." in told
 
 
@@ -99,20 +110,25 @@ def test_only_steps_that_all_ranks_took_are_compared():
         Witnessed(sends=1, optimizers=[each])
         for each in (stepped(1, 2, 3), stepped(1, 2))
     ]
-    assert str(questions.same_weights(ranks)) == "✓ 2 steps."
+    assert same_weights(ranks).evidence == "1 weight of ranks 0 and 1 after 2 steps."
 
 
 def test_what_is_written_is_read_again():
     optimizer = stepped(1, 2)
-    optimizer.within, optimizer.averaged = [[True]], {3: "train.py:7", 10: ""}
+    optimizer.within = [[True]]
+    optimizer.averaged = [Averaged([0, 1], {3: "train.py:7", 10: ""}, {3: 2.0})]
     drawn = Batch([4, 0], None, [[5, 6], [7, 8]])
     ddp = Wrapped("train.py:3", [0, 1], ["weight"], ["weight"], [], ["bias"])
-    ddp.forwards, ddp.inputs = Forwards(2, 1, True), [(1, None), ()]
+    ddp.forwards, ddp.copies = Forwards(2, 1, True), [Copy("weight", 1, None)]
     facts = Witnessed(
         backend="gloo",
+        ties=[Tie("DDP", [0, 1], "train.py:3")],
+        fed=[Fed("train.py:4", [0, 1], [(1, None), ()])],
+        drawn={"train.py:4": Drawn(True, False, 3, 9)},
+        moments=Moments("train.py:1", False, 3),
         models=[ddp],
         optimizers=[optimizer, Optimizer("Adam", [], [])],
-        loaders=[Loader("", 0, None, 9, True, 2, [Pass(1, [drawn], whole=True)])],
+        loaders=[Loader("", 0, 7, None, 9, True, 2, [Pass(1, [drawn], whole=True)])],
         columns=[Column("reduce", "train.py:5")],
         splits=[Split("train.py:2", 9)],
         files={"/tmp/a": "train.py:8"},
@@ -154,15 +170,15 @@ def test_the_script_is_as_it_is_without_a_witness(tmp_path):
 @pytest.mark.processes
 def test_it_ends_after_its_steps_and_without_the_rest_of_the_script(tmp_path):
     source = RIGHT["a loop"].replace("range(3)", "range(10**6)")
-    told, well = page(written(tmp_path, source + "\nraise AssertionError"), steps=3)
-    assert well and "; 3 steps of AdamW" in told
+    told = page(written(tmp_path, source + "\nraise AssertionError"), steps=3)
+    assert told.well and "; 3 steps of AdamW" in told.numbers
 
 
 @pytest.mark.processes
 def test_a_rank_that_fails_is_not_said_to_have_fewer_batches(tmp_path):
     source = RIGHT["a loop"].replace("    opt.step()", "    opt.step(); 1 / (1 - rank)")
     assert source != RIGHT["a loop"]
-    told, _ = page(written(tmp_path, source))
+    told = str(page(written(tmp_path, source)))
     assert "differ where the script has failed" in told and "✗" not in told, told
 
 
@@ -196,16 +212,16 @@ def test_what_is_not_there_is_not_judged(tmp_path, monkeypatch, lost):
     def start(words):
         if lost == "no step":
             for rank in range(2):
-                made = witness.Witness(type(tmp_path)(words[3]), 20)
+                made = watcher.Witness(type(tmp_path)(words[3]), 20)
                 made.rank = rank
                 made.write()
 
-    told, well = examined.examine(["train.py"], 2, 20, start)
-    assert (told == "", well) == (lost != "no step", False)
+    told = examined.examine(["train.py"], 2, 20, start)
+    assert told is None if lost != "no step" else not told.well
 
 
 def test_what_a_rank_answers_to_the_launcher_is_no_file_of_the_script(tmp_path):
-    seen = witness.Witness(tmp_path / "seen", 20)
+    seen = outside.Outside(Witnessed(), tmp_path / "seen")
     source = "def write(seen, path):\n    seen.audit('open', (path, 'w', 0))\n"
     for file in (SOURCE / "run" / "inside" / "answers.py", tmp_path / "train.py"):
         exec(compile(source, str(file), "exec"), names := {})
@@ -221,10 +237,11 @@ def test_the_witness_starts_warm():
 
 
 def test_what_is_long_is_written_now_and_then(tmp_path):
-    seen, written = witness.Witness(tmp_path, 0), []
+    seen, written = watcher.Witness(tmp_path, 0), []
     seen.write = lambda: written.append(len(seen.facts.optimizers[0].steps))
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1)
     for _ in range(250):
-        seen.before_step(optimizer, (), {})
+        seen.training.before_step(optimizer, (), {})
+        seen.training.after_step(optimizer, (), {})
         seen.after_step(optimizer, (), {})
-    assert written == [*range(1, 101), 200]
+    assert written == [*range(1, 101), 120, 144, 172, 206, 247]

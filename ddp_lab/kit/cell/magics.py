@@ -116,9 +116,9 @@ def examine(line: str) -> None:
                 raise
             _Screen().finish(failed.run)
 
-    page, well = examine_script(words[2:], int(words[1]), steps, start)
-    print(page)
-    if page and not well:
+    page = examine_script(words[2:], int(words[1]), steps, start)
+    print(page or "")
+    if page and not page.well:
         print(f"\n{MORE}")
 
 

@@ -8,6 +8,7 @@ number that differs, but by rare chance, where what it stands for does.
 
 import json
 from dataclasses import dataclass, field, fields, is_dataclass
+from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin
 
 Kind = TypeVar("Kind")
@@ -29,6 +30,18 @@ class Forwards:
 
 
 @dataclass
+class Copy:
+    """A copy of a model that was made before DDP wrapped this one, such as an EMA."""
+
+    weight: str
+    """Its first weight."""
+    before: Digest
+    """Of that, when DDP wrapped the model."""
+    after: Digest
+    """Of that, when this was written."""
+
+
+@dataclass
 class Wrapped:
     """A model in DDP."""
 
@@ -41,13 +54,11 @@ class Wrapped:
     buffers: list[str]
     ignored: list[str]
     """Weights and buffers that DDP was told to leave alone."""
+    broadcasts: bool = True
+    """Whether it sends rank 0's buffers to all before a forward."""
+    held: list[Digest] = field(default_factory=list)
+    """Of each buffer, when this was written."""
     forwards: Forwards = Forwards()
-    inputs: list[tuple[Digest, ...]] = field(default_factory=list)
-    """Of each tensor that each of the forwards was given; empty if there was none."""
-    noise: list[Digest] = field(default_factory=list)
-    """Of the random generator's state before each of the forwards."""
-    drops: bool = False
-    """Whether dropout was on in a forward."""
     sends: bool = False
     """Whether it called torch.distributed in a forward, but for SyncBatchNorm."""
     hooked: bool = False
@@ -56,6 +67,28 @@ class Wrapped:
     """Whether it ran under `Join`."""
     orphans: list[str] = field(default_factory=list)
     """Weights that had a gradient at the last step, and that no optimizer steps."""
+    copies: list[Copy] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tie:
+    """What lets some ranks train one model: equal weights, and samples of their own."""
+
+    by: str
+    """`DDP`, `fully_shard` or `FSDP`."""
+    ranks: list[int]
+    line: str
+
+
+@dataclass
+class Fed:
+    """What a model was given in its forwards in training, as one of a `Tie`."""
+
+    line: str
+    """Where it is called."""
+    ranks: list[int]
+    inputs: list[tuple[Digest, ...]] = field(default_factory=list)
+    """Of each tensor that each of the forwards was given; empty if there was none."""
 
 
 # --- optimizers ---
@@ -78,6 +111,18 @@ class Step:
 
 
 @dataclass
+class Averaged:
+    """Gradients that the script has all_reduced by itself, among some ranks."""
+
+    ranks: list[int]
+    lines: dict[int, str] = field(default_factory=dict)
+    """By a weight's number in its optimizer: the line that did so last."""
+    grown: dict[int, float] = field(default_factory=dict)
+    """By the number of a weight whose gradient DDP had averaged already: how much
+    larger it was at the next step than before that call."""
+
+
+@dataclass
 class Optimizer:
     """An optimizer, which may never have taken a step."""
 
@@ -94,8 +139,7 @@ class Optimizer:
     """Of each DDP, which of the weights are its own."""
     frozen: list[bool] = field(default_factory=list)
     """Which of the weights required no gradient at the last step."""
-    averaged: dict[int, str] = field(default_factory=dict)
-    """By a weight's number: the line that has all_reduced its gradient last."""
+    averaged: list[Averaged] = field(default_factory=list)
 
 
 # --- data ---
@@ -110,7 +154,7 @@ class Batch:
     digest: Digest
     """Of its first tensor."""
     samples: list[list[int]]
-    """Of each sample that was drawn, a digest of its part of each tensor."""
+    """Of each sample, a digest of its part of each tensor."""
 
 
 @dataclass
@@ -123,6 +167,8 @@ class Pass:
     trained: int = 0
     """How many of the batches were trained on."""
     whole: bool = False
+    numbers: dict[str, int] = field(default_factory=dict)
+    """By name: whole numbers that the data set has for attributes, such as an epoch."""
 
     @property
     def drawn(self) -> list[int]:
@@ -138,6 +184,8 @@ class Loader:
     """Of its first pass."""
     base: int
     """Its data set beneath all subsets; loaders with one number share one."""
+    holds: int | None
+    """A digest of what that has for attributes; None if nothing could be read."""
     size: int | None
     """Samples in its data set; None of an IterableDataset."""
     draws: int | None
@@ -181,15 +229,42 @@ class Load:
     """If nothing was restored: the first name in the model."""
 
 
+@dataclass(frozen=True)
+class Moments:
+    """An optimizer's state that was read from a file, and that no optimizer has got."""
+
+    line: str
+    written: bool
+    """Whether this run has written that file."""
+    steps: int
+    """How many steps all optimizers had taken until then."""
+
+
+@dataclass
+class Drawn:
+    """Random numbers that a line has drawn since the first backward."""
+
+    inside: bool
+    """Whether it did so in a forward of one of the models of a `Tie`."""
+    drops: bool
+    """Whether they drop something out, in training."""
+    times: int = 0
+    digest: int = 0
+    """Of the states of the generator before each of the draws."""
+
+
 @dataclass
 class Witnessed:
     """What one rank has done."""
 
     backend: str = ""
     """Of the process group that it has joined; "" if it has not."""
-    spawns: str = ""
-    """The line that starts processes, in which there is no witness."""
+    framework: str = ""
+    """In whose loop the first step was taken: `transformers`, say; "" if in none."""
+    ties: list[Tie] = field(default_factory=list)
+    fed: list[Fed] = field(default_factory=list)
     models: list[Wrapped] = field(default_factory=list)
+    """Those in DDP."""
     optimizers: list[Optimizer] = field(default_factory=list)
     loaders: list[Loader] = field(default_factory=list)
     backwards: int = 0
@@ -201,6 +276,10 @@ class Witnessed:
     sends: int = 0
     """Those that carried weights, messages or other large tensors."""
     columns: list[Column] = field(default_factory=list)
+    drawn: dict[str, Drawn] = field(default_factory=dict)
+    """By line."""
+    clipped: str = ""
+    """The line that has clipped gradients which a GradScaler had yet to unscale."""
     gathered: str = ""
     """The line of a call that took values with a gradient, and gave none back."""
     splits: list[Split] = field(default_factory=list)
@@ -209,12 +288,19 @@ class Witnessed:
     prints: dict[str, int] = field(default_factory=dict)
     """By each line that prints: a digest of all that it printed."""
     loads: list[Load] = field(default_factory=list)
+    restored: int = 0
+    """Loads of a model, an optimizer or a checkpoint that left nothing out."""
+    moments: Moments | None = None
     waited: float = 0.0
     """Seconds in loaders since the first step."""
     training: float = 0.0
     """Seconds from the first step to the last."""
+    spawned: bool = False
+    """Whether the script itself has started this rank."""
     failed: bool = False
     """Whether the script ended with an exception."""
+    left: bool = False
+    """Whether it was left after the steps that were asked for."""
 
 
 # --- JSON ---
@@ -239,6 +325,8 @@ def from_json(kind: type[Kind], value: dict[str, Any]) -> Kind:
 def _restored(kind: Any, value: Any) -> Any:
     """Return a value as its kind has it: JSON knows lists and strings alone."""
     origin, within = get_origin(kind), get_args(kind)
+    if origin is UnionType:  # `Moments | None`
+        return None if value is None else _restored(within[0], value)
     if origin in (list, tuple):
         return origin(_restored(within[0], each) for each in value)
     if origin is dict:

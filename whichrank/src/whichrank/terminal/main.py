@@ -3,7 +3,7 @@
     whichrank torchrun [--timeout SECONDS] [--report FILE] TORCHRUN-ARGUMENTS
     whichrank python   [--timeout SECONDS] [--report FILE] PYTHON-ARGUMENTS
     whichrank why      [PID] [--seconds SECONDS]
-    whichrank examine  --nproc-per-node N [--steps STEPS] SCRIPT [ARGUMENTS]
+    whichrank examine  --nproc-per-node N [--steps STEPS] [-m] SCRIPT [ARGUMENTS]
 
 `torchrun` and `python` run what follows, print every line with its rank in front, and
 tell a failure as a cell does: which rank, at which line, and why. They end with the
@@ -17,7 +17,9 @@ is any process of the job, or its launcher; it may be left out if there is one j
 
 `examine` runs a training script as it is on N ranks, for 20 steps, and asks what is
 wrong although nothing fails: weights that drift apart, samples that two ranks read, and
-more. It ends with 1 if something is.
+more. --json FILE keeps the page for a program to read. It ends with 0 if nothing is
+wrong that was compared, with 1 if something is or nothing was compared, and with the
+script's own code, or 130 after Ctrl-C, if that did not come to its end.
 """
 
 import argparse
@@ -26,7 +28,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+NOTHING = "examined: nothing, as a rank was ended before it had taken a step"
 USAGE = 2  # the exit code of a command that cannot be understood
 
 
@@ -103,19 +107,24 @@ def _examine(words: Sequence[str]) -> int:
     parser.add_argument(
         "--timeout", type=float, default=120, metavar="SECONDS", help=help_
     )
+    help_ = "write the page to FILE, as JSON"
+    parser.add_argument("--json", metavar="FILE", help=help_)
+    parser.add_argument("-m", action="store_true", help="SCRIPT is a module")
     parser.add_argument("script", nargs=argparse.REMAINDER, help="and its arguments")
     args = parser.parse_args(words[1:])
     if not args.script or args.nproc_per_node < 1 or args.steps < 1:
         return _usage("which script? For example: whichrank examine train.py")
     codes = []
-    report, well = examine(
-        args.script,
+    page = examine(
+        ["-m"] * args.m + args.script,
         args.nproc_per_node,
         args.steps,
         lambda words: codes.append(run("torchrun", words, args.timeout, whole=False)),
     )
-    print(f"\n{report}", flush=True)
-    return codes[0] or int(not well)
+    print(f"\n{page or NOTHING}", flush=True)
+    if args.json and page:
+        Path(args.json).write_text(page.as_json() + "\n")
+    return (codes or [128 + signal.SIGINT])[0] or int(not (page and page.well))
 
 
 def _usage(message: str) -> int:

@@ -1,0 +1,80 @@
+"""Do the epochs differ, and is the data split alike?"""
+
+from itertools import pairwise
+
+from whichrank.examination.facts import Pass
+from whichrank.examination.questions.answer import (
+    Answer,
+    Ranks,
+    no,
+    unseen,
+    unsure,
+    yes,
+)
+from whichrank.examination.questions.seen import trained_passes
+
+
+def orders(ranks: Ranks) -> Answer:
+    """Does a sampler that shuffles give another order in each epoch?"""
+    seen, runs = 0, dict[tuple, list[tuple[str, list[list[int]]]]]()
+    for number, loader in enumerate(ranks[0].loaders):
+        for each in trained_passes(loader) if loader.shuffles else ():
+            drawn = [batch.drawn for batch in each.batches]
+            if len(drawn) > 1 and drawn[0]:  # of one training, as far as DDP tells
+                same = (loader.line, loader.base) if each.models else (number,)
+                of_one = runs.setdefault((*same, each.models), [])
+                of_one.append((loader.line, drawn))
+    for passes in runs.values():
+        for (line, before), (_, after) in pairwise(passes):
+            size = min(len(before), len(after))
+            if before[:size] == after[:size] != sorted(before[:size]):
+                alike = f"{size} batches of two passes are alike."
+                cure = "Call `sampler.set_epoch(epoch)` before each epoch."
+                return no(f"Two epochs have the same order: {alike}", cure, line)
+            seen = max(seen, len(passes))
+    return _streams(ranks) or (yes(f"{seen} passes, on rank 0.") if seen else unseen())
+
+
+def _streams(ranks: Ranks) -> Answer | None:
+    """Tell that a stream delivers the same once more."""
+    streams: dict[str, list[Pass]] = {}
+    for loader in ranks[0].loaders:
+        if loader.size is None:
+            streams.setdefault(loader.line, []).extend(trained_passes(loader))
+    for line, passes in streams.items():
+        for before, after in pairwise(passes):
+            if not (size := _repeated(before, after)):
+                continue
+            moved = [n for n, v in after.numbers.items() if v != before.numbers.get(n)]
+            found = f"{size} batches of two passes over a stream are alike"
+            if not moved:
+                return unsure(f"{found}: right if nothing shuffles it.", line)
+            return no(
+                f"Two epochs have the same order: {found}, though its {moved[0]} is "
+                f"{after.numbers[moved[0]]}, no longer {before.numbers[moved[0]]}.",
+                "Workers that persist have a copy: let a tensor in shared memory hold "
+                "the epoch, or set `persistent_workers=False`.",
+                line,
+            )
+    return None
+
+
+def _repeated(before: Pass, after: Pass) -> int:
+    """Return how many batches of two passes are alike; 0 if one differs."""
+    pairs = [*zip(before.batches, after.batches, strict=False)]
+    told = len({one.digest for one, _ in pairs}) > 1
+    same = all(a.digest == b.digest and a.samples == b.samples for a, b in pairs)
+    return len(pairs) * (told and same)
+
+
+def splits(ranks: Ranks) -> Answer:
+    """Is the data split alike on all ranks?"""
+    for drawn in zip(*(each.splits for each in ranks), strict=False):
+        if len({split.digest for split in drawn}) > 1:
+            trains = "what one rank validates on, another trains on."
+            cure = "`random_split(..., generator=torch.Generator().manual_seed(0))`."
+            mistake = f"Each rank splits the data in another way: {trains}"
+            return no(mistake, cure, drawn[0].line)
+    if ranks[0].splits:
+        return yes(f"{len(ranks[0].splits)} random_split on {len(ranks)} ranks.")
+    return unseen()

@@ -1,0 +1,96 @@
+"""Random numbers that are drawn while the script trains: dropout, and noise."""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from whichrank.examination.facts import Drawn
+from whichrank.examination.watch.frames import place, wrap
+from whichrank.examination.watch.tensors import first_tensor
+from whichrank.examination.watch.training import Training
+
+LAYERS = (
+    "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout"
+).split()
+NOISE = "bernoulli normal rand rand_like randn randn_like".split()
+IN_PLACE = "bernoulli_ normal_ uniform_".split()
+NUMPY = "beta binomial normal rand randn random uniform".split()
+
+
+class Chance:
+    """Fills `drawn`: indices, as of randint, may be drawn alike on purpose."""
+
+    def __init__(self, training: Training) -> None:
+        self.facts, self.training = training.facts, training
+
+    def watch(self) -> None:
+        """See which lines draw, and from which states of a generator."""
+        for name in LAYERS:
+            wrap(functional, name, self.dropped)
+        wrap(functional, "scaled_dot_product_attention", self.attended)
+        for name in NOISE:
+            wrap(torch, name, self.drew)
+        for name in IN_PLACE:
+            wrap(torch.Tensor, name, self.drew)
+        try:
+            import numpy
+        except ImportError:
+            return
+        for name in NUMPY:
+            wrap(numpy.random, name, self.drew_in_numpy)
+
+    def dropped(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Something is dropped, by a layer or by the script itself."""
+        named = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+        if named.get("p", 0.5) > 0 and named.get("training", True):
+            self._note(_state(first_tensor([args, kwargs])), drops=True)
+        return original(*args, **kwargs)
+
+    def attended(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Attention may drop some of its weights."""
+        if kwargs.get("dropout_p", args[4] if len(args) > 4 else 0):
+            self._note(_state(args[0] if args else kwargs["query"]), drops=True)
+        return original(*args, **kwargs)
+
+    def drew(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Torch draws numbers; a single one may be a choice, which all ranks share."""
+        if kwargs.get("generator") is not None or not self.facts.backwards:
+            return original(*args, **kwargs)
+        given = first_tensor([args, kwargs])
+        state = _state(given, kwargs.get("device"))
+        result = original(*args, **kwargs)
+        if isinstance(result, torch.Tensor) and result.numel() > 1:
+            self._note(state, drops=False)
+        return result
+
+    def drew_in_numpy(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """NumPy draws numbers from its generator for all."""
+        if self.facts.backwards:
+            import numpy
+
+            state = str(numpy.random.get_state(legacy=False)).encode()
+            self._note(lambda: zlib.crc32(state), drops=False)
+        return original(*args, **kwargs)
+
+    def _note(self, state: Callable[[], int], *, drops: bool) -> None:
+        """Keep a line that draws, from this state of the generator."""
+        if not self.facts.backwards or not torch.is_grad_enabled() and drops:
+            return
+        if line := place():
+            inside = self.training.inside is not None
+            drawn = self.facts.drawn.setdefault(line, Drawn(inside, drops))
+            drawn.times += 1
+            drawn.digest = zlib.crc32(str(state()).encode(), drawn.digest)
+
+
+def _state(given: Any, device: Any = None) -> Callable[[], int]:
+    """Return what tells the state of the generator of a tensor's device."""
+    device = torch.device(device or (given.device if given is not None else "cpu"))
+    if device.type == "cpu":
+        state = torch.get_rng_state()
+    else:
+        state = torch.get_device_module(device).get_rng_state(device)
+    return lambda: zlib.crc32(state.numpy())

@@ -1,0 +1,112 @@
+"""Calls of torch.distributed that the script makes by itself."""
+
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed import rpc
+
+from whichrank.examination.facts import Column, Optimizer
+from whichrank.examination.watch.frames import place, within, wrap
+from whichrank.examination.watch.tensors import first_tensor, tensors
+from whichrank.examination.watch.training import Training, weights
+
+METRIC = 8  # elements of a metric; a larger tensor may be an activation
+MESSAGES = ("send", "recv", "isend", "irecv", "all_to_all", "all_to_all_single")
+NAMES = (
+    "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter "
+    "reduce_scatter_tensor gather scatter all_to_all all_to_all_single barrier send "
+    "recv isend irecv all_gather_object gather_object broadcast_object_list"
+).split()
+
+
+class Collectives:
+    """Fills `backend`, `calls`, `sends`, `columns` and `gathered`."""
+
+    def __init__(self, training: Training) -> None:
+        self.facts, self.training = training.facts, training
+        self.weights_at: set[int] = set()  # addresses
+        self.gradients_at: dict[int, tuple[Optimizer, int, Any]] = {}  # of which weight
+        self.found_at = (-1, -1)
+
+    def watch(self) -> None:
+        """See which collectives the script calls by itself."""
+        wrap(dist, "init_process_group", self.joined)
+        wrap(dist, "destroy_process_group", self.parts)
+        if rpc.is_available():
+            wrap(rpc, "init_rpc", self.may_be_called)
+        for name in NAMES:
+            wrap(dist, name, self._caller(name))
+            setattr(c10d, name, getattr(dist, name))  # P2POp compares with these
+
+    def joined(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """The script joins a process group."""
+        result = original(*args, **kwargs)
+        self.facts.backend = dist.get_backend()
+        return result
+
+    def parts(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """The script leaves a group, which it may have joined in another way."""
+        if dist.is_initialized():
+            self.facts.backend = dist.get_backend()
+        return original(*args, **kwargs)
+
+    def may_be_called(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """The script joins the workers of RPC, which carries what it likes."""
+        self.facts.sends += 1
+        return original(*args, **kwargs)
+
+    def _caller(self, name: str) -> Any:
+        def called(original: Any, *args: Any, **kwargs: Any) -> Any:
+            if not _is_of_fsdp(sys._getframe(2)):
+                self._called(name, args, kwargs)
+            return original(*args, **kwargs)
+
+        return called
+
+    def _called(self, name: str, args: Any, kwargs: Any) -> None:
+        """The script calls a collective."""
+        self.facts.calls += 1
+        if (tensor := first_tensor([args, kwargs])) is not None:
+            self._carried(name, tensor, args, kwargs)
+        if torch.is_grad_enabled() and name not in MESSAGES:
+            taken = (t for t in tensors([args, kwargs]) if t.grad_fn)
+            if any(t.numel() > METRIC for t in taken):
+                self.facts.gathered = place()
+        wrapped = self.training.wrapped_inside()
+        if wrapped and not within("torch.nn.modules._functions"):
+            wrapped.sends = True  # SyncBatchNorm does not
+
+    def _carried(self, name: str, tensor: Any, args: Any, kwargs: Any) -> None:
+        """A call carries a tensor: a column, a gradient, a weight, or another one."""
+        if name in ("broadcast", "reduce") and not tensor.is_contiguous():
+            self.facts.columns.append(Column(name, place()))
+        self._find_weights()
+        at = tensor.data_ptr()
+        large = tensor.numel() > METRIC and self.facts.backwards
+        if at in self.gradients_at and name == "all_reduce":
+            group = kwargs.get("group", args[2] if len(args) > 2 else None)
+            ranks = dist.get_process_group_ranks(group)
+            self.training.summed(*self.gradients_at[at], ranks)
+        elif at in self.weights_at or large or name in MESSAGES:
+            self.facts.sends += 1
+
+    def _find_weights(self) -> None:
+        """Learn at which addresses weights and their gradients lie."""
+        now = self.facts.backwards, len(self.training.optimizers)
+        if self.found_at == now:
+            return
+        self.found_at, self.weights_at, self.gradients_at = now, set(), {}
+        for optimizer in self.training.optimizers:
+            facts = self.training.of(optimizer)
+            for number, weight in enumerate(weights(optimizer)):
+                self.weights_at.add(weight.data_ptr())
+                if weight.grad is not None:
+                    self.gradients_at[weight.grad.data_ptr()] = facts, number, weight
+
+
+def _is_of_fsdp(frame: Any) -> bool:
+    """Return whether a call comes from FSDP, which is no call of the script's own."""
+    return str(frame.f_globals.get("__name__")).startswith("torch.distributed.fsdp")
