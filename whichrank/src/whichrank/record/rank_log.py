@@ -12,7 +12,7 @@ from whichrank.record.heard import Heard, listen
 from whichrank.record.rank_end import LastWord
 from whichrank.record.rank_files import Evidence, RankFiles
 from whichrank.record.stacks import Frame
-from whichrank.record.torch_words import NOISE, STORE, lost_peer
+from whichrank.record.torch_words import NOISE, QUOTED, STORE, lost_peer
 
 LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
 TRACEBACK = "Traceback (most recent call last):"
@@ -102,11 +102,16 @@ class RankLog(Evidence):
         """What it has said of other ranks when it ended.
 
         A signal that ends a process leaves a dump of its stack, which says nothing; a
-        program that asks a store itself waits for no other rank.
+        program that asks a store itself waits for no other rank, and what it raises
+        itself is in its own words, unless it quotes torch.
         """
         error = self.raised.error if self.raised else ""
-        if error.startswith(STORE) and self.frames and self.frames[0].own:
+        where = self.frames[0] if self.frames else None
+        its_own = where is not None and where.own
+        if its_own and error.startswith(STORE):
             return Heard()
+        if its_own and where.code.startswith("raise ") and not QUOTED.search(error):
+            return listen("\n".join(self.before))
         words = [error, *self.before]
         if self.traceback and (self.raised or (self.code or 0) >= 0):
             words.append(self.traceback)

@@ -32,8 +32,19 @@ def in_one_loop(one: Frame, other: Frame) -> bool:
 
 
 def polls(frame: Frame) -> bool:
-    """Tell whether a line stands in a loop that asks whether a call is completed."""
+    """Tell whether a line stands in a loop that ends when a call is completed."""
     return any(
-        isinstance(loop, ast.While) and "is_completed(" in ast.unparse(loop.test)
+        "is_completed(" in ast.unparse(test)
         for loop in loops(frame)
+        if isinstance(loop, ast.While)
+        for test in (loop.test, *_ends(loop))
     )
+
+
+def _ends(loop: ast.While) -> Iterator[ast.expr]:
+    """Yield the tests of a loop's own `if ...: break`, or return."""
+    for node in loop.body:
+        if isinstance(node, ast.If) and isinstance(
+            node.body[-1], ast.Break | ast.Return
+        ):
+            yield node.test

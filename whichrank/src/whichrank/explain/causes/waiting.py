@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from whichrank.explain.cause import MEETING, SHOWN, Cause, Stand
 from whichrank.explain.states import (
@@ -18,6 +17,7 @@ from whichrank.explain.states import (
 )
 from whichrank.explain.symptoms import Symptom
 from whichrank.record.calls import Call
+from whichrank.record.stacks import parting
 from whichrank.record.words import conjugate, listed, ranks, sides, times
 
 # --- one to blame ---
@@ -163,6 +163,18 @@ class CallsDiffer(Cause):
         )
         before = f"; {self.before}" if self.before else ""
         return f"call {first.number} is {sentence}{before}"
+
+    @property
+    def by_threads(self) -> bool:
+        """Whether the main thread makes one of them, and another thread another."""
+        return len({call.in_thread for call in self.calls.values()}) > 1
+
+    @property
+    def advice(self) -> str:
+        """What to do if their order is chance."""
+        chance = "a thread and the main thread call on one group, in an order that is "
+        chance += "chance: give the thread a group of its own"
+        return chance if self.by_threads else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,8 +392,7 @@ def _lines(calls: Mapping[int, Call]) -> dict[int, str]:
     The line of a helper tells little: what differs may be the line that calls it.
     """
     paths = {rank: call.path for rank, call in calls.items()}
-    steps = zip_longest(*([f.short for f in path] for path in paths.values()))
-    apart = next((at for at, step in enumerate(steps) if len({*step}) > 1), None)
+    apart = parting(paths.values())
     lines = {}
     for rank, path in paths.items():
         places = [path[-1].short] if path else []
