@@ -37,6 +37,7 @@ from whichrank.explain.causes.waiting import (
 )
 from whichrank.explain.ends import Verdict
 from whichrank.explain.failure import Failure
+from whichrank.explain.states import Elsewhere, Halted
 from whichrank.explain.symptoms import Symptom
 from whichrank.record import stacks
 from whichrank.record.heard import listen
@@ -200,7 +201,19 @@ def _first_failure(log: RunLog, code: int) -> Failure:
         first = _first(by_rank)
     if by_rank[first].is_victim:
         return _not_together(log.ranks, first, by_rank)
-    return _failed_by_itself(log.ranks, first, by_rank)
+    return _with_late(_failed_by_itself(log.ranks, first, by_rank), log.ranks)
+
+
+def _with_late(failure: Failure, logs: list[RankLog]) -> Failure:
+    """Add where those stood for whom the rank that failed may have waited.
+
+    It has a call that is not done, and a watchdog of its own may have lost patience.
+    """
+    if failure.rank is None or all(call.done for call in logs[failure.rank].calls):
+        return failure
+    away = [s for s in stands.find_stands(logs) if isinstance(s, Elsewhere | Halted)]
+    late: dict[int, Cause | Stand] = {stand.rank: stand for stand in away}
+    return replace(failure, by_rank=late | failure.by_rank)
 
 
 def _launcher_was_first(log: RunLog, code: int, by_rank: Verdicts) -> bool:

@@ -377,8 +377,9 @@ def _strayed(seen: Snapshot, circle: Circle, calls: dict[int, Call]) -> Circle:
 
     In a mesh rank 3 skips a call of its column, and goes on: who waits for it there,
     and who has come as far as it has, have all made one more. Or the one that waits
-    has made one too many.
+    has made one too many. Where nobody can tell who is right, that is told of both.
     """
+    told = circle
     for stand, other in zip(circle.stands, circle.to, strict=True):
         key, waits = calls[other].key, stand.rank
         beside = [rank for rank, call in calls.items() if call.key == key]
@@ -387,11 +388,15 @@ def _strayed(seen: Snapshot, circle: Circle, calls: dict[int, Call]) -> Circle:
         made = {rank: calls_until(seen.calls[rank], key) for rank in (*beside, waits)}
         made, since = kept_by_all({rank: made[rank] for rank in sorted(made)})
         for before in _counts(made):
-            rank = odd_one(before.times)
-            if rank in (waits, other) and _tells(before, stand, calls[waits], made):
-                frame, counted = seen.stands[rank].frame, replace(before, since=since)
+            rank, counted = odd_one(before.times), replace(before, since=since)
+            if rank not in (waits, other):
+                continue
+            if _tells(before, stand, calls[waits], made):
+                frame = seen.stands[rank].frame
                 return replace(circle, rank=rank, frame=frame, before=counted)
-    return circle
+            if before.call.kind != calls[other].kind:  # to which it has yet to come
+                told = replace(circle, before=told.before or counted)
+    return told
 
 
 def _tells(

@@ -58,7 +58,7 @@ ALL_MEET = ("init_rpc", "shutdown")  # of the calls of torch's RPC
 CHECKPOINT = "torch/distributed/checkpoint/"  # where a rank writes and reads as well
 FUNCTIONAL = "torch/distributed/_functional_collectives.py"  # as of DTensor
 GROUP = "ProcessGroup at 0x"  # what py-spy shows of one
-WAIT = re.compile(r"\b(\w+)\.wait\(")
+WAIT = re.compile(r"\b((?:\w+\.)*(\w+))\.wait\(")
 ATTRIBUTE = re.compile(r"\.\w+\.wait\(")  # of which no stack shows the value
 OTHER_WAIT = re.compile(r"\b(os|store\w*)\.wait\(|\.wait\(\[")
 TORCH = str(Path("/torch/"))
@@ -114,7 +114,7 @@ def _with_outer(stand: Stand, logs: list[RankLog]) -> Stand:
 
 
 def _with_caller(stand: Stand, stands: list[Stand]) -> Stand:
-    """Add to a rank in a helper the line that calls it, where those of others differ."""
+    """Add to a rank in a helper which line calls it, where those of others differ."""
     ways = [s.outer[::-1] for s in stands if s.frame and s.short() == stand.short()]
     at, way = parting(ways), stand.outer[::-1]
     if at is None or at >= len(way) - 1 or way[-1] != stand.frame:
@@ -200,7 +200,8 @@ def _inside(rank: int, log: RankLog) -> Stand:
     for stack in log.threads.values() if _waits_for_thread(log.stack) else ():
         if communication(stack):
             there = _inside(rank, replace(log, stack=stack))
-            return replace(there, frame=there.frame or frame)
+            at = (("main thread", frame),) if there.frame else ()
+            return replace(there, frame=there.frame or frame, beside=at)
     if frame is None:
         return Unknown(rank, printed=(log.lines or [""])[-1])
     return Elsewhere(rank, frame, beside=beside(log))
@@ -267,7 +268,7 @@ def _undone(log: RankLog) -> list[Call]:
     undone = [call for call in log.calls if not call.done]
     if not name:
         return undone
-    made = f"{name[1]} = "
+    made = f"{name[1]} = "  # of `self.handle.wait()` as well
     return sorted(undone, key=lambda c: not (c.frame and c.frame.code.startswith(made)))
 
 
@@ -291,7 +292,7 @@ def _waits_for_work(log: RankLog) -> bool:
     if not innermost.own:
         return TORCH in innermost.file
     name = WAIT.search(frame.code)
-    value = frame.values.get(name[1], "Work") if name else "Work"
+    value = frame.values.get(name[2], "Work") if name else "Work"
     of_torch = "Work" in value or "Future" in value  # no other Future has a `wait`
     return of_torch and not OTHER_WAIT.search(frame.code)
 

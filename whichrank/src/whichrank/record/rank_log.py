@@ -1,6 +1,7 @@
 """What follows from the files of one rank: its words, where it stood, how it ended."""
 
 import json
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -14,6 +15,7 @@ from whichrank.record.rank_files import Evidence, RankFiles
 from whichrank.record.stacks import Frame
 from whichrank.record.torch_words import NOISE, QUOTED, STORE, lost_peer
 
+RAISES = re.compile(r"(^|: )raise ")
 LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
 TRACEBACK = "Traceback (most recent call last):"
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
@@ -110,7 +112,7 @@ class RankLog(Evidence):
         its_own = where is not None and where.own
         if its_own and error.startswith(STORE):
             return Heard()
-        if its_own and where.code.startswith("raise ") and not QUOTED.search(error):
+        if its_own and RAISES.search(where.code) and not QUOTED.search(error):
             return listen("\n".join(self.before))
         words = [error, *self.before]
         if self.traceback and (self.raised or (self.code or 0) >= 0):

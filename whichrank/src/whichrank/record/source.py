@@ -43,8 +43,7 @@ def polls(frame: Frame) -> bool:
 
 def _ends(loop: ast.While) -> Iterator[ast.expr]:
     """Yield the tests of a loop's own `if ...: break`, or return."""
+    leaves = (ast.Break, ast.Return)
     for node in loop.body:
-        if isinstance(node, ast.If) and isinstance(
-            node.body[-1], ast.Break | ast.Return
-        ):
+        if isinstance(node, ast.If) and isinstance(node.body[-1], leaves):
             yield node.test
