@@ -1219,7 +1219,7 @@ if odd: {HUNG}
         kind="timeout",
         rank=None,
         symptom="different calls",
-        cause=r"CallsDiffer: call 2 is broadcast of .* on ranks 0 and 2, but all_reduce",
+        cause="CallsDiffer: call 2 is broadcast of .* on ranks 0 and 2, but",
     ),
     Fault(
         "raised_but_takes_part",
@@ -1290,6 +1290,19 @@ if odd: {HUNG}
             r"1: waits in Work\.wait .*, called at \S+:13",
             r"2: waits in Work\.wait .*, called at \S+:14",
         ),
+    ),
+    Fault(
+        "numbers_pair_that_do_not_belong_together",
+        "for _ in range(7 if odd else 8):\n"
+        "    dist.all_reduce(torch.tensor(1.0))\n"
+        "dist.all_reduce(torch.tensor(0.5))\n"
+        "sys.exit()",
+        ranks=(3,),
+        kind="exception",
+        symptom="absent",
+        cause="Absent 1: has left, and ranks 0 and 2 wait in all_reduce; all_reduce at "
+        r"\S+:13 was made 8 times on ranks 0 and 2, but 7 times on rank 1 at",
+        line="sys.exit()",
     ),
     Fault(
         "waits_for_a_store_it_holds",

@@ -441,6 +441,7 @@ def _absent(seen: Snapshot) -> Cause | None:
         symptom=Symptom.ABSENT,
         away=tuple(absent),
         waiting=tuple(seen.waiting),
+        before=_drifted(seen, first) if all(s.ended_well for s in absent) else None,
     )
     if first.by_message:
         return cause
@@ -450,6 +451,20 @@ def _absent(seen: Snapshot) -> Cause | None:
     if len(seen.stands) == 2 and absent[0].ended_well:  # which of two is right?
         return replace(cause, rank=None, frame=first.frame)
     return cause
+
+
+def _drifted(seen: Snapshot, waits: Waits) -> Counted | None:
+    """Return a call that those that have left have made more or less often.
+
+    Calls at two lines may be alike, as two sums of a number are: then nobody notices
+    before there is one too few.
+    """
+    if not (call := waits.call):
+        return None
+    groups = enumerate([c for c in its if c.group == call.group] for its in seen.calls)
+    made, since = kept_by_all({rank: its for rank, its in groups if its})
+    counted = [each for each in _counts(made) if each.call.kind != call.kind]
+    return replace(counted[0], since=since) if counted else None
 
 
 def _is_past(stand: Stand, waits: Waits) -> bool:
@@ -468,11 +483,13 @@ def _unable(seen: Snapshot) -> Cause | None:
 
     If it waits in one call with others since, as in a `with`, that is no reason.
     """
-    met = {stand.call.key: stand.call.does for stand in seen.waiting if stand.call}
-    since = [stand.end and stand.end.since for stand in seen.stands]
-    calls = [stand.call if isinstance(stand, Waits) else None for stand in since]
-    takes_part = [bool(call) and met.get(call.key) == call.does for call in calls]
-    unable = [s for s in seen.stands if s.unable and not takes_part[s.rank]]
+    met = [(stand.call.key, stand.call.does) for stand in seen.waiting if stand.call]
+    unable = []
+    for stand in seen.stands:
+        since = stand.end.since if stand.end else None
+        call = since.call if isinstance(since, Waits) else None
+        if stand.unable and not (call and (call.key, call.does) in met):
+            unable.append(stand)
     if not unable:
         return None
     first = seen.waiting[0].frame if seen.waiting else None

@@ -21,7 +21,7 @@ from whichrank.explain.states import (
 from whichrank.record.calls import Call, Key
 from whichrank.record.heard import listen
 from whichrank.record.rank_log import RankLog
-from whichrank.record.source import polls
+from whichrank.record.source import idles
 from whichrank.record.stacks import (
     C10D,
     OURS,
@@ -273,9 +273,9 @@ def _undone(log: RankLog) -> list[Call]:
 
 
 def _polls(log: RankLog) -> bool:
-    """Tell whether a rank asks again and again whether a call is completed."""
+    """Tell whether a rank asks again and again, as whether its call is completed."""
     frame = own(log.stack)
-    return frame is not None and polls(frame)
+    return frame is not None and idles(frame)
 
 
 def _waits_for_work(log: RankLog) -> bool:

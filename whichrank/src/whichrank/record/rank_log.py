@@ -108,11 +108,10 @@ class RankLog(Evidence):
         itself is in its own words, unless it quotes torch.
         """
         error = self.raised.error if self.raised else ""
-        where = self.frames[0] if self.frames else None
-        its_own = where is not None and where.own
-        if its_own and error.startswith(STORE):
+        own = [frame for frame in self.frames[:1] if frame.own]
+        if own and error.startswith(STORE):
             return Heard()
-        if its_own and RAISES.search(where.code) and not QUOTED.search(error):
+        if own and RAISES.search(own[0].code) and not QUOTED.search(error):
             return listen("\n".join(self.before))
         words = [error, *self.before]
         if self.traceback and (self.raised or (self.code or 0) >= 0):

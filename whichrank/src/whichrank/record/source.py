@@ -31,19 +31,12 @@ def in_one_loop(one: Frame, other: Frame) -> bool:
     )
 
 
-def polls(frame: Frame) -> bool:
-    """Tell whether a line stands in a loop that ends when a call is completed."""
-    return any(
-        "is_completed(" in ast.unparse(test)
-        for loop in loops(frame)
-        if isinstance(loop, ast.While)
-        for test in (loop.test, *_ends(loop))
-    )
+def idles(frame: Frame) -> bool:
+    """Tell whether a line stands in a `while` that does nothing but look and sleep."""
+    whiles = (loop for loop in loops(frame) if isinstance(loop, ast.While))
+    return any(all(map(_rests, loop.body)) for loop in whiles)
 
 
-def _ends(loop: ast.While) -> Iterator[ast.expr]:
-    """Yield the tests of a loop's own `if ...: break`, or return."""
-    leaves = (ast.Break, ast.Return)
-    for node in loop.body:
-        if isinstance(node, ast.If) and isinstance(node.body[-1], leaves):
-            yield node.test
+def _rests(node: ast.stmt) -> bool:
+    call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    return isinstance(node, ast.If | ast.Pass) or call and "sleep(" in ast.unparse(node)

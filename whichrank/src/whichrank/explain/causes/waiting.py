@@ -20,6 +20,31 @@ from whichrank.record.calls import Call
 from whichrank.record.stacks import parting
 from whichrank.record.words import conjugate, listed, ranks, sides, times
 
+
+@dataclass(frozen=True)
+class Counted:
+    """A call that some ranks have made more often than others, at one line."""
+
+    call: Call
+    """As one of them has made it."""
+    times: Mapping[int, int]
+    """By rank."""
+    since: Call | None = None
+    """The call from which on they are counted, if not all are on record."""
+
+    def __str__(self) -> str:
+        at = f" at {self.call.frame.short}" if self.call.frame else ""
+        by_count = sides((count, rank) for rank, count in self.times.items())
+        by_count = dict(sorted(by_count.items(), reverse=True))  # "never" comes last
+        numbers = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
+        means = ""
+        if self.call.sends_gradients:
+            means = ": a rank skipped a backward, or its loss reached no weight "
+            means += "of the model"
+        since = f"since call {self.since.number}, " if self.since else ""
+        return f"{since}{self.call.what}{at} was made {', but '.join(numbers)}{means}"
+
+
 # --- one to blame ---
 
 
@@ -29,8 +54,13 @@ class Absent(Cause):
 
     away: tuple[Stand, ...]
     waiting: tuple[Waits, ...]
+    before: Counted | None = None
+    """What they have not done alike before."""
 
     def __str__(self) -> str:
+        return f"{self._now()}; {self.before}" if self.before else self._now()
+
+    def _now(self) -> str:
         names = [stand.rank for stand in self.away]
         if self.waiting and self.rank in [stand.rank for stand in self.waiting]:
             them = f"{ranks(names)} {self._do(names)}"
@@ -92,30 +122,6 @@ class NotMet(Cause):
 
 
 # --- none to blame, or all ---
-
-
-@dataclass(frozen=True)
-class Counted:
-    """A call that some ranks have made more often than others, at one line."""
-
-    call: Call
-    """As one of them has made it."""
-    times: Mapping[int, int]
-    """By rank."""
-    since: Call | None = None
-    """The call from which on they are counted, if not all are on record."""
-
-    def __str__(self) -> str:
-        at = f" at {self.call.frame.short}" if self.call.frame else ""
-        by_count = sides((count, rank) for rank, count in self.times.items())
-        by_count = dict(sorted(by_count.items(), reverse=True))  # "never" comes last
-        numbers = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
-        means = ""
-        if self.call.sends_gradients:
-            means = ": a rank skipped a backward, or its loss reached no weight "
-            means += "of the model"
-        since = f"since call {self.since.number}, " if self.since else ""
-        return f"{since}{self.call.what}{at} was made {', but '.join(numbers)}{means}"
 
 
 @dataclass(frozen=True, kw_only=True)
