@@ -49,6 +49,7 @@ from whichrank.record.calls import (
 )
 from whichrank.record.rank_log import RankLog
 from whichrank.record.source import in_one_loop
+from whichrank.record.stacks import Frame, parting
 
 RESTLESS = (Moves, Computes, Unseen, Away)  # of which nobody knows what comes next
 # The states of whom the others may be waiting for, first of those who will hardly come.
@@ -138,13 +139,11 @@ def find_difference(
     rank = odd_one(what)
     frame = by_rank[rank if rank is not None else min(by_rank)].frame
     same = len({call.does for call in by_rank.values()}) == 1
-    return CallsDiffer(
-        rank=rank,
-        frame=frame,
-        symptom=Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS,
-        calls=by_rank,
-        before=_counted(calls, by_rank),
-    )
+    symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
+    cause = CallsDiffer(rank=rank, frame=frame, symptom=symptom, calls=by_rank)
+    if cause.by_threads:
+        return replace(cause, rank=None)
+    return replace(cause, before=_counted(calls, by_rank))
 
 
 def _brought(
@@ -200,11 +199,17 @@ def _in_its_loop(call: Call, sends: Call) -> bool:
     Of both it is known by which lines the program has come there. Without its text we
     do not know, and do not say that a backward was skipped.
     """
-    for ours, theirs in zip(call.path, sends.path, strict=False):
-        if (ours.file, ours.line) != (theirs.file, theirs.line):
-            known = ours.file == theirs.file and ours.name == theirs.name
-            return not (known and ours.code) or in_one_loop(theirs, ours)
-    return True
+    lines = _parting(call.path, sends.path)
+    return lines is None or not lines[0].code or in_one_loop(*lines)
+
+
+def _parting(one: Sequence[Frame], other: Sequence[Frame]) -> list[Frame] | None:
+    """Return the lines of one function at which two ways through a program part."""
+    at = parting((one, other))
+    if at is None or at >= min(len(one), len(other)):
+        return None
+    lines = [one[at], other[at]]
+    return lines if len({(line.file, line.name) for line in lines}) == 1 else None
 
 
 def _branches(
@@ -277,9 +282,10 @@ def _roots_differ(seen: Snapshot) -> Cause | None:
     made = [stand for stand in rooted if not stand.peers]
     if not made:
         return None
-    first = made[0]
-    # A call for objects makes two calls of one group, of their sizes and their data.
+    first = min(made, key=lambda stand: stand.call.number if stand.call else 0)
     same = [s for s in rooted if (s.name, s.group) == (first.name, first.group)]
+    if first.call:
+        same = [s for s in same if not _repeats(seen.calls[s.rank], first.call)]
     symptom, name = Symptom.DIFFERENT_CALLS, ROOT_ARGUMENT[first.name][0]
     known = tuple(stand for stand in same if stand.root is not None)
     if len({stand.root for stand in known}) > 1:
@@ -292,6 +298,17 @@ def _roots_differ(seen: Snapshot) -> Cause | None:
         return None
     apart = Apart(frame=first.frame, symptom=symptom, waiting=tuple(same))
     return replace(apart, passed=tuple(passed), means=name)
+
+
+def _repeats(calls: list[Call], call: Call) -> bool:
+    """Tell whether a rank has made a call once more since, and so is past it.
+
+    A call for objects makes several of one group, of their sizes and their data: these
+    differ from each other.
+    """
+    since = calls[len(calls_until(calls, call.key)) :]
+    what = call.group, call.does, call.dtypes
+    return what in [(c.group, c.does, c.dtypes) for c in since]
 
 
 # --- who waits for whom ---
@@ -360,8 +377,9 @@ def _strayed(seen: Snapshot, circle: Circle, calls: dict[int, Call]) -> Circle:
 
     In a mesh rank 3 skips a call of its column, and goes on: who waits for it there,
     and who has come as far as it has, have all made one more. Or the one that waits
-    has made one too many.
+    has made one too many. Where nobody can tell who is right, that is told of both.
     """
+    told = circle
     for stand, other in zip(circle.stands, circle.to, strict=True):
         key, waits = calls[other].key, stand.rank
         beside = [rank for rank, call in calls.items() if call.key == key]
@@ -370,11 +388,15 @@ def _strayed(seen: Snapshot, circle: Circle, calls: dict[int, Call]) -> Circle:
         made = {rank: calls_until(seen.calls[rank], key) for rank in (*beside, waits)}
         made, since = kept_by_all({rank: made[rank] for rank in sorted(made)})
         for before in _counts(made):
-            rank = odd_one(before.times)
-            if rank in (waits, other) and _tells(before, stand, calls[waits], made):
-                frame, counted = seen.stands[rank].frame, replace(before, since=since)
+            rank, counted = odd_one(before.times), replace(before, since=since)
+            if rank not in (waits, other):
+                continue
+            if _tells(before, stand, calls[waits], made):
+                frame = seen.stands[rank].frame
                 return replace(circle, rank=rank, frame=frame, before=counted)
-    return circle
+            if before.call.kind != calls[other].kind:  # to which it has yet to come
+                told = replace(circle, before=told.before or counted)
+    return told
 
 
 def _tells(
@@ -419,20 +441,55 @@ def _absent(seen: Snapshot) -> Cause | None:
         symptom=Symptom.ABSENT,
         away=tuple(absent),
         waiting=tuple(seen.waiting),
+        before=_drifted(seen, first) if all(s.ended_well for s in absent) else None,
     )
     if first.by_message:
         return cause
-    together = len({stand.frame and stand.frame.short for stand in absent}) == 1
-    if len(seen.waiting) == 1 and len(absent) > 1 and together:  # the others agree
+    agree = len(absent) > 1 and all(_is_past(stand, first) for stand in absent)
+    if len(seen.waiting) == 1 and agree:
         return replace(cause, rank=first.rank, frame=first.frame)
     if len(seen.stands) == 2 and absent[0].ended_well:  # which of two is right?
         return replace(cause, rank=None, frame=first.frame)
     return cause
 
 
+def _drifted(seen: Snapshot, waits: Waits) -> Counted | None:
+    """Return a call that those that have left have made more or less often.
+
+    Calls at two lines may be alike, as two sums of a number are: then nobody notices
+    before there is one too few.
+    """
+    if not (call := waits.call):
+        return None
+    groups = enumerate([c for c in its if c.group == call.group] for its in seen.calls)
+    made, since = kept_by_all({rank: its for rank, its in groups if its})
+    counted = [each for each in _counts(made) if each.call.kind != call.kind]
+    return replace(counted[0], since=since) if counted else None
+
+
+def _is_past(stand: Stand, waits: Waits) -> bool:
+    """Tell whether a rank will not come any more to the line where another one waits.
+
+    One that stands before that line, or in a loop around it, may only be slow.
+    """
+    lines = _parting(stand.outer[::-1], waits.outer[::-1])
+    if isinstance(stand, Left) or lines is None:
+        return isinstance(stand, Left)
+    return lines[0].line > lines[1].line and not in_one_loop(*lines)
+
+
 def _unable(seen: Snapshot) -> Cause | None:
-    """Some rank was halted by a signal, or has raised: it will not come, ever."""
-    unable = [stand for stand in seen.stands if stand.unable]
+    """Some rank was halted by a signal, or has raised: it will not come, ever.
+
+    If it waits in one call with others since, as in a `with`, that is no reason.
+    """
+    met = [(stand.call.key, stand.call.does) for stand in seen.waiting if stand.call]
+    unable = []
+    for stand in seen.stands:
+        since = stand.end.since if stand.end else None
+        call = since.call if isinstance(since, Waits) else None
+        if stand.unable and not (call and (call.key, call.does) in met):
+            unable.append(stand)
     if not unable:
         return None
     first = seen.waiting[0].frame if seen.waiting else None

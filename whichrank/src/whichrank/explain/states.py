@@ -45,7 +45,9 @@ class Waits(Stand):
 
     def does(self, at: str) -> str:
         """Return in which call it waits, and for whom."""
-        return f"{self._in(self.call.whole if self.call else self.name)}{at}"
+        others = [] if self.watched else self.others()
+        call = self.call.whole if self.call else self.name
+        return "; ".join([f"{self._in(call)}{at}", *others])
 
     def now(self) -> str:
         """Return it where a picture shows the call."""

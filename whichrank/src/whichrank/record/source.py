@@ -31,9 +31,12 @@ def in_one_loop(one: Frame, other: Frame) -> bool:
     )
 
 
-def polls(frame: Frame) -> bool:
-    """Tell whether a line stands in a loop that asks whether a call is completed."""
-    return any(
-        isinstance(loop, ast.While) and "is_completed(" in ast.unparse(loop.test)
-        for loop in loops(frame)
-    )
+def idles(frame: Frame) -> bool:
+    """Tell whether a line stands in a `while` that does nothing but look and sleep."""
+    whiles = (loop for loop in loops(frame) if isinstance(loop, ast.While))
+    return any(all(map(_rests, loop.body)) for loop in whiles)
+
+
+def _rests(node: ast.stmt) -> bool:
+    call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    return isinstance(node, ast.If | ast.Pass) or call and "sleep(" in ast.unparse(node)
