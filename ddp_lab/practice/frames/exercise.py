@@ -6,6 +6,7 @@ Sample i has the gradient i. Each rank has its samples in pieces of 3, 2 and 1:
 """
 
 import math
+from contextlib import nullcontext  # noqa: F401  (may be used)
 
 import torch
 import torch.distributed as dist

@@ -29,3 +29,10 @@ def shard_loss(errors):
     dist.all_gather_object(object_list=counts, obj=errors.numel())
     weight = errors.numel() / sum(counts)
     return weight * len(counts) * errors.mean()
+
+
+# %% wrong: times three ranks
+def shard_loss(errors):
+    count = torch.tensor(float(len(errors)), device=errors.device)
+    dist.all_reduce(count)
+    return 3 * errors.sum() / count
