@@ -96,7 +96,7 @@ def tell(rank, way, milliseconds, sent):
 
 
 def sum_of_ranks(way, tensor, rank):
-    """Sum a tensor full of rank + 1 over all ranks; return its least and its largest."""
+    """Sum a tensor full of rank + 1 over all ranks; return its least and largest."""
     way(tensor.fill_(rank + 1.0))  # every rank now holds 1 + 2 + ...
     return [edge.item() for edge in tensor.aminmax()]  # on a GPU, this waits for it
 
