@@ -500,7 +500,7 @@ MISTAKES = {
     },
     "model/budget": {
         "all samples on every rank": (
-            "budget(ddp, x[rank::world_size])",
+            "budget(ddp, x[rank::world_size].clone())",
             "budget(ddp, x)",
         ),
         "count the weights twice": ("if storage.data_ptr() not in own:", "if True:"),
