@@ -33,11 +33,8 @@ class Slow(torch.Tensor):
         return super().add_(other)
 
 
-HISTORY, GUESTS, GIFT = (
-    [],
-    Guests(),
-    random.randrange(2, 100),
-)  # each worker has its own
+# Each worker has its own.
+HISTORY, GUESTS, GIFT = [], Guests(), random.randrange(2, 100)
 DOOR = threading.Lock()  # for changing GUESTS
 BOTH = threading.Barrier(2)  # no guest is welcomed alone, and no addition runs alone
 OPTIONS = {"rpc_timeout": 2}
