@@ -7,6 +7,7 @@ three of them are read at a time, and at most three numbers travel for each.
 """
 
 import json
+import math
 import time
 
 import torch
@@ -71,10 +72,10 @@ def judge(world_size):
     numbers = max(look_closely(name) for name in names)
     shards = [(name, shard_of, (s,)) for name in names for s in range(SHARDS)]
     truth = torch.cat([rpc.rpc_sync(*call) for call in shards]).double()
-    if abs(mean - truth.mean()) > 1e-3:
+    if not math.isclose(mean, truth.mean(), abs_tol=1e-3):
         raise AssertionError(f"the mean is {mean}, expected {truth.mean():.4f}")
     expected = truth.std(correction=0)
-    if abs(spread - expected) > 1e-3:
+    if not math.isclose(spread, expected, abs_tol=1e-3):
         raise AssertionError(f"the deviation is {spread}, expected {expected:.4f}")
     return f"solved: {numbers} numbers a shard, and {AT_ONCE} or more read at a time"
 
