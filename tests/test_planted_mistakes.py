@@ -505,7 +505,7 @@ MISTAKES = {
     },
     "model/budget": {
         "all samples on every rank": (
-            "budget(ddp, x[rank::world_size])",
+            "budget(ddp, x[rank::world_size].clone())",
             "budget(ddp, x)",
         ),
         "count the weights twice": ("if storage.data_ptr() not in own:", "if True:"),
@@ -858,6 +858,7 @@ MISTAKES = {
             "    return mean, torch.stack(own).norm().item()\n",
         ),
         "the loss is in bf16": ("mp_policy=to_float32", "mp_policy=policy"),
+        "nothing computes in bf16": ("param_dtype=half, ", ""),
         "the buffer is never filled": (
             "    model.fill_buffers()  # they are in no state_dict\n",
             "    model.waves.zero_()\n",

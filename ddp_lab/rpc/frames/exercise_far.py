@@ -14,7 +14,7 @@ import torch
 from torch.distributed import rpc
 from torch.utils._pytree import tree_leaves
 
-SHARDS, SIZE = 6, 100_000  # of each worker; numbers in a shard
+SHARDS, SIZE = 6, 12  # of each worker; numbers in a shard
 AT_ONCE, MOST_NUMBERS = 3, 3  # shards of a worker; for each shard
 SEED = torch.Generator().seed()  # another one in each process, which has its own data
 READING, READ = [], []  # shards; and of each: how many at once, how many numbers
