@@ -36,7 +36,7 @@ dist.destroy_process_group()
 """
 NETWORKS = {  # by name: how many steps, and what is trained
     "10,000 weights": (1000, "nn.Linear(100, 100)", "torch.randn(32, 100)"),
-    "25 million weights": (6, "nn.Linear(5000, 5000)", "torch.randn(32, 5000)"),
+    "25 million weights": (30, "nn.Linear(5000, 5000)", "torch.randn(32, 5000)"),
     "images": (40, "nn.Conv2d(3, 8, 3)", "torch.randn(32, 3, 128, 128)"),
 }
 TRAINS = """

@@ -85,5 +85,5 @@ def columns(ranks: Ranks) -> Answer:
                 column.line,
             )
     if any(each.calls for each in ranks):
-        return yes(f"{counted(ranks[0].calls, 'call')} of the script's own on rank 0.")
+        return yes(f"{counted(ranks[0].calls, 'call')} outside of DDP, on rank 0.")
     return unseen()
