@@ -51,7 +51,7 @@ def _alike(facts: Witnessed, drawn: Drawn, line: str, tied: bool) -> Answer:
         whose = f"{facts.framework} seeds all ranks alike, which many live with"
         return unsure(f"{alike}: {whose}.", line, cure)
     choice = "right where ranks choose together, wrong for noise"
-    return unsure(f"{alike}: {choice}.", line, cure)
+    return unsure(f"{alike}: {choice}.", line, cure if tied else "")
 
 
 def files(ranks: Ranks) -> Answer:
