@@ -51,20 +51,17 @@ def least(t, tokens, days, trap):
     if not small:
         return inf, 0
     late = min(hours for *_, hours in prices)
+    hours = [fewest(lambda c, n=n: devices(c) == n) for n in SIZES]
     times = {
         "as few as can be": fewest(lambda c: devices(c) == small) / best,
         "nothing recomputed": fewest(lambda c: not c.recompute) / best,
         "tensor 2 at most": fewest(lambda c: c.tensor <= 2) / best,
         "however late": best / late,
-    }
-    hours = [fewest(lambda c, n=n: devices(c) == n) for n in SIZES]
-    times |= {
         "no hybrid sharding": fewest(lambda c: c.kind != "hybrid sharded") / best,
         "up to the first rise": until_rise(hours) / best,
         "down to the first rise": until_rise(hours[::-1]) / best,
     }
-    all_of_them = fewest(lambda c: devices(c) == SIZES[-1]) / best
-    return best, min(times[trap], all_of_them)
+    return best, min(times[trap], hours[-1] / best)
 
 
 def until_rise(hours):
