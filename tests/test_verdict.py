@@ -196,7 +196,7 @@ ONE_MORE = (NCCL, "kernel", 95, 96)
     [
         ("1 of 2 traces", LATE[:1], {}),
         ("not equally many calls of ncclDev", ([*LATE[0], ONE_MORE], LATE[1]), {}),
-        ("a group has some of the", LATE, {"pg_config": [{"ranks": [0]}]}),
+        ("a group has some of the", LATE, {"pg_config": [{"pg_size": 1}]}),
         ("send and recv", ([("gloo:recv", "user_annotation", 10, 90)],) * 2, {}),
     ],
 )

@@ -98,7 +98,7 @@ def read(path):
     # The first step of a trace has the profiler's own start in it.
     steps = steps[1:] if len(steps) > 2 else steps
     size, groups = told.get("world_size", 1), told.get("pg_config", [])
-    parts = any(len(group["ranks"]) < size for group in groups)
+    parts = any(group.get("pg_size", size) < size for group in groups)
     spans = steps, union(loads + copies), union(computes), union(copies), sends
     return Rank(told.get("rank", 0), *spans, size, parts)
 

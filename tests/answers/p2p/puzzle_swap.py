@@ -46,3 +46,19 @@ def swap(mine, rank, partner):
     for call in (first, second):
         call(mine if call is dist.send else theirs, partner)
     return theirs
+
+
+# %% wrong: a send that is dropped
+def swap(mine, rank, partner):
+    theirs = torch.empty_like(mine)
+    dist.isend(mine, partner)
+    dist.recv(theirs, partner)
+    return theirs
+
+
+# %% wrong: a send that is not waited for
+def swap(mine, rank, partner):
+    theirs = torch.empty_like(mine)
+    work = dist.isend(mine, partner)
+    dist.recv(theirs, partner)
+    return theirs if work else mine
