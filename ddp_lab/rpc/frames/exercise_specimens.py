@@ -18,18 +18,14 @@ STEPS = 8
 
 
 class Guests(list):
-    """A list to which it takes a while to add."""
-
     def append(self, guest):
-        time.sleep(0.1)  # who does not hold the lock meets the other guest here
+        time.sleep(0.1)  # a guest who does not hold the lock meets the other one here
         super().append(guest)
 
 
 class Slow(torch.Tensor):
-    """A tensor to which it takes a while to add."""
-
     def add_(self, other):
-        time.sleep(0.3)
+        time.sleep(0.3)  # a caller who does not wait comes too early
         return super().add_(other)
 
 

@@ -51,20 +51,17 @@ def least(t, tokens, days, trap):
     if not small:
         return inf, 0
     late = min(hours for *_, hours in prices)
+    hours = [fewest(lambda c, n=n: devices(c) == n) for n in SIZES]
     times = {
         "as few as can be": fewest(lambda c: devices(c) == small) / best,
         "nothing recomputed": fewest(lambda c: not c.recompute) / best,
         "tensor 2 at most": fewest(lambda c: c.tensor <= 2) / best,
         "however late": best / late,
-    }
-    hours = [fewest(lambda c, n=n: devices(c) == n) for n in SIZES]
-    times |= {
         "no hybrid sharding": fewest(lambda c: c.kind != "hybrid sharded") / best,
         "up to the first rise": until_rise(hours) / best,
         "down to the first rise": until_rise(hours[::-1]) / best,
     }
-    all_of_them = fewest(lambda c: devices(c) == SIZES[-1]) / best
-    return best, min(times[trap], all_of_them)
+    return best, min(times[trap], hours[-1] / best)
 
 
 def until_rise(hours):
@@ -85,8 +82,6 @@ HILLS = {  # so rare that they were searched for: layers, width, length, sequenc
         (32, 5888, 4096, 256, 50, 1, 159, 17),
         (40, 5888, 4096, 256, 360, 3, 220, 32),
         (32, 6656, 4096, 128, 360, 6, 276, 82),
-        (32, 5376, 4096, 256, 360, 1, 255, 30),
-        (32, 7680, 4096, 256, 360, 1, 218, 54),
     ),
     "up to the first rise": (
         (40, 5888, 4096, 256, 50, 6, 101, 12),
@@ -94,7 +89,6 @@ HILLS = {  # so rare that they were searched for: layers, width, length, sequenc
     ),
     "down to the first rise": (
         (40, 6144, 16384, 64, 360, 6, 111, 48),
-        (40, 5888, 4096, 256, 50, 6, 164, 65),
         (32, 7168, 4096, 256, 360, 6, 62, 61),
         (40, 5632, 4096, 128, 50, 6, 64, 60),
     ),
