@@ -141,9 +141,17 @@ def find_difference(
     same = len({call.does for call in by_rank.values()}) == 1
     symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
     cause = CallsDiffer(rank=rank, frame=frame, symptom=symptom, calls=by_rank)
-    if cause.by_threads:
-        return replace(cause, rank=None)
+    if any(_race(its, by_rank) for its in calls):
+        known = (call.frame for call in by_rank.values() if call.frame)
+        return replace(cause, rank=None, frame=next(known, None), raced=True)
     return replace(cause, before=_counted(calls, by_rank))
+
+
+def _race(calls: Sequence[Call], by_rank: dict[int, Call]) -> bool:
+    """Tell whether two threads of a rank are in calls of the group that differs."""
+    groups = {call.group for call in by_rank.values()}
+    now = {c.in_thread for c in calls if c.group in groups and not c.done and not c.p2p}
+    return len(now) > 1
 
 
 def _brought(
