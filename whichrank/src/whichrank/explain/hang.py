@@ -451,8 +451,6 @@ def _absent(seen: Snapshot) -> Cause | None:
         waiting=tuple(seen.waiting),
         before=_drifted(seen, first) if all(s.ended_well for s in absent) else None,
     )
-    if first.by_message:
-        return cause
     agree = len(absent) > 1 and all(_is_past(stand, first) for stand in absent)
     if len(seen.waiting) == 1 and agree:
         return replace(cause, rank=first.rank, frame=first.frame)
