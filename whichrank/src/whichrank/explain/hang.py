@@ -449,7 +449,7 @@ def _absent(seen: Snapshot) -> Cause | None:
         symptom=Symptom.ABSENT,
         away=tuple(absent),
         waiting=tuple(seen.waiting),
-        before=_drifted(seen, first) if all(s.ended_well for s in absent) else None,
+        before=_drifted(seen, first, absent),
     )
     agree = len(absent) > 1 and all(_is_past(stand, first) for stand in absent)
     if len(seen.waiting) == 1 and agree:
@@ -459,13 +459,15 @@ def _absent(seen: Snapshot) -> Cause | None:
     return cause
 
 
-def _drifted(seen: Snapshot, waits: Waits) -> Counted | None:
+def _drifted(seen: Snapshot, waits: Waits, left: Sequence[Stand]) -> Counted | None:
     """Return a call that those that have left have made more or less often.
 
     Calls at two lines may be alike, as two sums of a number are: then nobody notices
-    before there is one too few.
+    before there is one too few. Who has not left by its end keeps no full record.
     """
-    if not (call := waits.call):
+    ends = [seen.logs[stand.rank].end for stand in left if stand.ended_well]
+    told_all = len(ends) == len(left) and not any(end and end.early for end in ends)
+    if not (call := waits.call) or not told_all:
         return None
     groups = enumerate([c for c in its if c.group == call.group] for its in seen.calls)
     made, since = kept_by_all({rank: its for rank, its in groups if its})
