@@ -469,8 +469,9 @@ def _drifted(seen: Snapshot, waits: Waits, left: Sequence[Stand]) -> Counted | N
     told_all = len(ends) == len(left) and not any(end and end.early for end in ends)
     if not (call := waits.call) or not told_all:
         return None
-    groups = enumerate([c for c in its if c.group == call.group] for its in seen.calls)
-    made, since = kept_by_all({rank: its for rank, its in groups if its})
+    made = {rank: calls_until(its, call.key) for rank, its in enumerate(seen.calls)}
+    made = {r: [c for c in its if c.group == call.group] for r, its in made.items()}
+    made, since = kept_by_all({rank: its for rank, its in made.items() if its})
     counted = [each for each in _counts(made) if each.call.kind != call.kind]
     return replace(counted[0], since=since) if counted else None
 
