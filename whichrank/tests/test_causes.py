@@ -106,7 +106,7 @@ CAUSES = [
     replace(DIFFER, before=replace(COUNTED, since=SMALL)),
     replace(DIFFER, calls={0: SENT, 1: LARGE}, before=replace(COUNTED, call=SENT)),
     replace(DIFFER, calls={0: HELPER, 1: replace(LARGE, callers=(OTHER,))}),
-    replace(DIFFER, calls={0: SMALL, 1: replace(LARGE, in_thread=True)}),
+    replace(DIFFER, calls={0: SMALL, 1: LARGE}, raced=True),
     replace(DIFFER, calls={0: replace(SMALL, number=0), 1: replace(LARGE, number=0)}),
     waiting.RootsDiffer(
         name="src", stands=(waits(0, "broadcast", root=0), waits(1, root=1))

@@ -891,3 +891,22 @@ def test_a_run_that_was_stopped_by_hand_says_so():
     assert failure.why == Stopped(by="interrupt", limit=failure.why.limit)
     assert [stand.printed for stand in failure.by_rank.values()] == ["a line", ""]
     assert codes == [None, None]
+
+
+def test_who_waits_for_a_future_of_torch_waits(tmp_path):
+    (tmp_path / "a.py").write_text("fut.wait()\n")
+    for value, name in (("<Future at 0x1>", "Work.wait"), ("<Event at 0x1>", "")):
+        frame = Frame(str(tmp_path / "a.py"), 1, "main", {"fut": value})
+        (stand,) = stands.find_stands([RankLog(stack=[frame])])
+        assert stand.name == name
+
+
+def test_what_a_program_raises_is_its_own_unless_it_quotes_torch(tmp_path):
+    (tmp_path / "a.py").write_text("raise RuntimeError(words)\n")
+    frames = [Frame(str(tmp_path / "a.py"), 1, "main")]
+    for words, gave_up in (
+        ("no upload: Connection reset by peer", False),
+        ("a thread: [gloo/transport/tcp/pair.cc:1] Connection reset by peer", True),
+    ):
+        raised = Uncaught(f"RuntimeError: {words}", frames=frames)
+        assert RankLog(code=1, raised=raised).heard.gave_up is gave_up

@@ -201,7 +201,10 @@ def _first_failure(log: RunLog, code: int) -> Failure:
         first = _first(by_rank)
     if by_rank[first].is_victim:
         return _not_together(log.ranks, first, by_rank)
-    return _with_late(_failed_by_itself(log.ranks, first, by_rank), log.ranks)
+    failure = _with_late(_failed_by_itself(log.ranks, first, by_rank), log.ranks)
+    if failure.by_chance and not failure.symptom:  # why, one may have printed before
+        return replace(_with_traceback(failure, log.ranks), traceback=failure.traceback)
+    return failure
 
 
 def _with_late(failure: Failure, logs: list[RankLog]) -> Failure:

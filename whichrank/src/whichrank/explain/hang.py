@@ -7,12 +7,12 @@ is to blame; ranks that wait in a circle are told as one, and none is to blame f
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
+from whichrank.explain import counts
 from whichrank.explain.cause import MEETING, Cause, Stand, odd_one
 from whichrank.explain.causes.waiting import (
     Absent,
@@ -49,7 +49,6 @@ from whichrank.record.calls import (
 )
 from whichrank.record.rank_log import RankLog
 from whichrank.record.source import in_one_loop
-from whichrank.record.stacks import Frame, parting
 
 RESTLESS = (Moves, Computes, Unseen, Away)  # of which nobody knows what comes next
 # The states of whom the others may be waiting for, first of those who will hardly come.
@@ -141,9 +140,17 @@ def find_difference(
     same = len({call.does for call in by_rank.values()}) == 1
     symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
     cause = CallsDiffer(rank=rank, frame=frame, symptom=symptom, calls=by_rank)
-    if cause.by_threads:
-        return replace(cause, rank=None)
-    return replace(cause, before=_counted(calls, by_rank))
+    if any(_race(its, by_rank) for its in calls):
+        known = (call.frame for call in by_rank.values() if call.frame)
+        return replace(cause, rank=None, frame=next(known, None), raced=True)
+    return replace(cause, before=counts.before(calls, by_rank))
+
+
+def _race(calls: Sequence[Call], by_rank: dict[int, Call]) -> bool:
+    """Tell whether two threads of a rank are in calls of the group that differs."""
+    groups = {call.group for call in by_rank.values()}
+    now = {c.in_thread for c in calls if c.group in groups and not c.done and not c.p2p}
+    return len(now) > 1
 
 
 def _brought(
@@ -160,96 +167,6 @@ def _brought(
     if not fit and least.does == "all_reduce" and least.size < LARGE:
         return "what nobody has recorded"
     return " or ".join(sorted(fit or {least.brings}))
-
-
-def _counted(
-    calls: Sequence[Sequence[Call]], by_rank: dict[int, Call]
-) -> Counted | None:
-    """Return a call that some of these ranks have made more often before, at one line.
-
-    A rank that has made one too many, or one too few, goes on like the others until
-    its calls differ from theirs.
-
-    Args:
-        calls: of each rank.
-        by_rank: the call up to which, of the ranks that are compared. Where some send
-            gradients by it, and the others have left their loop, it counts as well:
-            they have skipped a backward.
-    """
-    until = {r: calls_until(calls[r], call.key) for r, call in by_rank.items()}
-    until, since = kept_by_all(until)
-    made = {rank: its[:-1] for rank, its in until.items()}
-    sends = [call for call in by_rank.values() if call.sends_gradients]
-    if sends:
-        others = [call for call in by_rank.values() if not call.sends_gradients]
-        over = bool(others) and not any(_in_its_loop(c, sends[0]) for c in others)
-        gradients = until if over else made
-        skipped = {r: [c for c in m if c.sends_gradients] for r, m in gradients.items()}
-        made = skipped if over or _counts(skipped) else until
-    counted = [replace(each, since=since) for each in _counts(made)]
-    if sends and made is until:  # all have sent alike: what is odd is another call
-        counted = [each for each in counted if not each.call.sends_gradients]
-    # A line to which some have never come tells most.
-    return min(counted, key=lambda each: min(each.times.values()) > 0, default=None)
-
-
-def _in_its_loop(call: Call, sends: Call) -> bool:
-    """Tell whether a call is made in the loop in which another sends gradients.
-
-    Of both it is known by which lines the program has come there. Without its text we
-    do not know, and do not say that a backward was skipped.
-    """
-    lines = _parting(call.path, sends.path)
-    return lines is None or not lines[0].code or in_one_loop(*lines)
-
-
-def _parting(one: Sequence[Frame], other: Sequence[Frame]) -> list[Frame] | None:
-    """Return the lines of one function at which two ways through a program part."""
-    at = parting((one, other))
-    if at is None or at >= min(len(one), len(other)):
-        return None
-    lines = [one[at], other[at]]
-    return lines if len({(line.file, line.name) for line in lines}) == 1 else None
-
-
-def _branches(
-    made: dict[int, list[Call]],
-) -> set[tuple[str, str, int]]:
-    """Return the calls of both branches of an `if rank == 0`, which meet each other.
-
-    Whoever makes the one never makes the other.
-    """
-    kinds = {rank: {call.kind for call in its} for rank, its in made.items()}
-    meets: dict[tuple[str, str, int], set[tuple[str, str, int]]] = {}
-    by_key: dict[Key, set[tuple[str, str, int]]] = {}
-    for call in chain(*made.values()):
-        by_key.setdefault(call.key, set()).add(call.kind)
-    for together in by_key.values():
-        for kind in together:
-            meets.setdefault(kind, set()).update(together - {kind})
-    return {
-        kind
-        for kind, others in meets.items()
-        if others
-        and {other[0] for other in others} == {kind[0]}
-        and not any(kind in its and others & its for its in kinds.values())
-    }
-
-
-def _counts(made: dict[int, list[Call]]) -> list[Counted]:
-    """Return each call, at one line, that some ranks have made more often."""
-    branches = _branches(made)
-    counts = {rank: Counter(call.kind for call in its) for rank, its in made.items()}
-    first: dict[tuple[str, str, int], Call] = {}
-    for call in chain(*made.values()):
-        if call.frame:
-            first.setdefault(call.kind, call)
-    counted = [
-        Counted(call, {rank: count[kind] for rank, count in counts.items()})
-        for kind, call in first.items()
-        if kind not in branches
-    ]
-    return [each for each in counted if len({*each.times.values()}) > 1]
 
 
 def _groups_differ(seen: Snapshot) -> Cause | None:
@@ -387,7 +304,7 @@ def _strayed(seen: Snapshot, circle: Circle, calls: dict[int, Call]) -> Circle:
             continue
         made = {rank: calls_until(seen.calls[rank], key) for rank in (*beside, waits)}
         made, since = kept_by_all({rank: made[rank] for rank in sorted(made)})
-        for before in _counts(made):
+        for before in counts.unlike(made):
             rank, counted = odd_one(before.times), replace(before, since=since)
             if rank not in (waits, other):
                 continue
@@ -441,10 +358,8 @@ def _absent(seen: Snapshot) -> Cause | None:
         symptom=Symptom.ABSENT,
         away=tuple(absent),
         waiting=tuple(seen.waiting),
-        before=_drifted(seen, first) if all(s.ended_well for s in absent) else None,
+        before=_drifted(seen, first, absent),
     )
-    if first.by_message:
-        return cause
     agree = len(absent) > 1 and all(_is_past(stand, first) for stand in absent)
     if len(seen.waiting) == 1 and agree:
         return replace(cause, rank=first.rank, frame=first.frame)
@@ -453,17 +368,20 @@ def _absent(seen: Snapshot) -> Cause | None:
     return cause
 
 
-def _drifted(seen: Snapshot, waits: Waits) -> Counted | None:
+def _drifted(seen: Snapshot, waits: Waits, left: Sequence[Stand]) -> Counted | None:
     """Return a call that those that have left have made more or less often.
 
     Calls at two lines may be alike, as two sums of a number are: then nobody notices
-    before there is one too few.
+    before there is one too few. Who has not left by its end keeps no full record.
     """
-    if not (call := waits.call):
+    ends = [seen.logs[stand.rank].end for stand in left if stand.ended_well]
+    told_all = len(ends) == len(left) and not any(end and end.early for end in ends)
+    if not (call := waits.call) or not told_all:
         return None
-    groups = enumerate([c for c in its if c.group == call.group] for its in seen.calls)
-    made, since = kept_by_all({rank: its for rank, its in groups if its})
-    counted = [each for each in _counts(made) if each.call.kind != call.kind]
+    made = {rank: calls_until(its, call.key) for rank, its in enumerate(seen.calls)}
+    made = {r: [c for c in its if c.group == call.group] for r, its in made.items()}
+    made, since = kept_by_all({rank: its for rank, its in made.items() if its})
+    counted = [each for each in counts.unlike(made) if each.call.kind != call.kind]
     return replace(counted[0], since=since) if counted else None
 
 
@@ -472,7 +390,7 @@ def _is_past(stand: Stand, waits: Waits) -> bool:
 
     One that stands before that line, or in a loop around it, may only be slow.
     """
-    lines = _parting(stand.outer[::-1], waits.outer[::-1])
+    lines = counts.where_they_part(stand.outer[::-1], waits.outer[::-1])
     if isinstance(stand, Left) or lines is None:
         return isinstance(stand, Left)
     return lines[0].line > lines[1].line and not in_one_loop(*lines)

@@ -136,7 +136,7 @@ class Left(Stand):
     def does(self, at: str) -> str:
         """Return that it has ended, and how."""
         gone = "is not there: it has ended, or was never started"
-        return self.unable or (gone if self.watched else "has left")
+        return self.unable or (gone if self.watched else f"has left{at}")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from whichrank.record.stacks import Frame
 
+LEAVES = (ast.Pass, ast.Break, ast.Continue, ast.Return, ast.Raise)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -38,5 +39,7 @@ def idles(frame: Frame) -> bool:
 
 
 def _rests(node: ast.stmt) -> bool:
-    call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-    return isinstance(node, ast.If | ast.Pass) or call and "sleep(" in ast.unparse(node)
+    if isinstance(node, ast.If):
+        return all(map(_rests, [*node.body, *node.orelse]))
+    sleeps = isinstance(node, ast.Expr) and "sleep(" in ast.unparse(node)
+    return sleeps or isinstance(node, LEAVES)

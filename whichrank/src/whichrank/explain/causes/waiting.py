@@ -157,6 +157,8 @@ class CallsDiffer(Cause):
     calls: Mapping[int, Call]
     """By rank. As torch names them, they have no number."""
     before: Counted | None = None
+    raced: bool = False
+    """Whether two threads of a rank were at it, so that which came first is chance."""
 
     def __str__(self) -> str:
         at = _lines(self.calls)
@@ -171,16 +173,11 @@ class CallsDiffer(Cause):
         return f"call {first.number} is {sentence}{before}"
 
     @property
-    def by_threads(self) -> bool:
-        """Whether the main thread makes one of them, and another thread another."""
-        return len({call.in_thread for call in self.calls.values()}) > 1
-
-    @property
     def advice(self) -> str:
         """What to do if their order is chance."""
         chance = "a thread and the main thread call on one group, in an order that is "
         chance += "chance: give the thread a group of its own"
-        return chance if self.by_threads else ""
+        return chance if self.raced else ""
 
 
 @dataclass(frozen=True, kw_only=True)
