@@ -44,7 +44,7 @@ if __name__ == "__main__":
         sys.path.append(os.path.join(os.path.dirname(__file__), "accelerator"))
         import play
 
-        play.register()
+        play.autoload()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     told, store = TCPStore("localhost", int(os.environ["MASTER_PORT"])), None
     for path in sys.argv[1:]:

@@ -92,7 +92,7 @@ def test_played_accelerators_are_proved_and_recorded(tmp_path):
     wrong = [line for line in page if line.startswith("✗")]
     # Gloo checks shapes. The recorder calls the wire's calls gloo's, in which a host
     # stands itself, so nobody is found who waits at the next line that reads a number.
-    known = {"✗ rank 1 shapes", "✗ rank 1 skips", "✗ ddp-lab why"}
+    known = {"✗ rank 1 shapes", "✗ rank 1 skips", "✗ whichrank why"}
     assert set(wrong) <= known, "\n".join(page)
     assert any(line.startswith("✓ rank 1 joins: played:1") for line in page)
     assert "✓ ddp/basics, one device for all" in page
