@@ -167,6 +167,8 @@ class Pass:
     trained: int = 0
     """How many of the batches were trained on."""
     whole: bool = False
+    idle: bool = False
+    """Whether it came to its end, and no gradients were computed meanwhile."""
     numbers: dict[str, int] = field(default_factory=dict)
     """By name: whole numbers that the data set has for attributes, such as an epoch."""
 
@@ -190,7 +192,8 @@ class Loader:
     """Samples in its data set; None of an IterableDataset."""
     draws: int | None
     """Samples that its sampler draws in a pass; None if that is not known."""
-    shuffles: bool
+    shuffles: bool | None
+    """None if its sampler is of the script's own, and nothing tells."""
     workers: int
     passes: list[Pass] = field(default_factory=list)
 

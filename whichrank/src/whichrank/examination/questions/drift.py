@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from whichrank.examination.facts import Forwards, Optimizer, Wrapped
 from whichrank.examination.questions.answer import (
+    YES,
     Answer,
     Ranks,
     counted,
@@ -23,6 +24,7 @@ Why = tuple[str, str, str]
 def same_weights(ranks: Ranks) -> Answer:
     """Do all ranks hold the same weights after every step?"""
     compared, known = Compared(), {len(each.optimizers) for each in ranks}
+    told = set[int]()
     for number in range(known.pop() if len(known) == 1 else 0):
         every = [each.optimizers[number] for each in ranks]
         if len({tuple(each.weights) for each in every}) > 1:
@@ -30,15 +32,20 @@ def same_weights(ranks: Ranks) -> Answer:
         mistake, equal = _drift(ranks, number)
         if mistake:
             return mistake
-        compared = max(compared, equal)
-    return yes(str(compared)) if compared.steps else _as_it_is(ranks)
+        compared = compared.and_those(equal)
+        told |= {number} if equal.steps else set()
+    if told and any(each.sends for each in ranks):
+        return yes(str(compared))
+    rest = _as_it_is(ranks, told)
+    more = rest.evidence and rest.mark != YES
+    return rest if more or not told else yes(str(compared))
 
 
-def _as_it_is(ranks: Ranks) -> Answer:
-    """Say whether weights are equal that nothing shows must be."""
+def _as_it_is(ranks: Ranks, told: set[int]) -> Answer:
+    """Say whether weights are equal that nothing shows must be, in other optimizers."""
     compared = Compared()
-    for every in zip(*(each.optimizers for each in ranks), strict=False):
-        if len({tuple(each.weights) for each in every}) == 1:
+    for number, every in enumerate(zip(*(e.optimizers for e in ranks), strict=False)):
+        if number not in told and len({tuple(each.weights) for each in every}) == 1:
             names = every[0].weights
             if place := _first_difference([*every], None, {*range(len(names))}):
                 after = f"{names[place[1]]} differs after step {place[0] + 1}"
@@ -49,8 +56,8 @@ def _as_it_is(ranks: Ranks) -> Answer:
                         "Call `fully_shard(model)` on the whole model, last.",
                         ranks[0].ties[0].line,
                     )
-                return unsure(f"{after}, and nothing tells whether it may.")
-            compared = max(compared, _equal([*every], range(len(ranks))))
+                return unsure(f"{after}, and nothing tells whether that is meant.")
+            compared = compared.and_those(_equal([*every], range(len(ranks))))
     return yes(str(compared)) if compared.steps else unseen()
 
 
@@ -74,6 +81,13 @@ class Compared:
         who = of_ranks(self.members)
         return f"{counted(self.weights, 'weight')} of {who} after {self.steps} steps."
 
+    def and_those(self, other: "Compared") -> "Compared":
+        """Return both, if they are of the same ranks; else the larger one."""
+        if self.members != other.members:
+            return max(self, other)
+        steps = max(self.steps, other.steps)
+        return Compared(steps, self.weights + other.weights, self.members)
+
 
 def _equal(
     own: list[Optimizer], members: Iterable[int], weights: set[int] | None = None
@@ -93,7 +107,7 @@ def _drift(ranks: Ranks, number: int) -> tuple[Answer | None, Compared]:
     for members, model, weights in _groups(ranks, number):
         own = [every[r] for r in members]
         if not (place := _first_difference(own, model, weights)):
-            compared = max(compared, _equal(own, members, weights))
+            compared = compared.and_those(_equal(own, members, weights))
             continue
         step, n = place
         why: Why | None = None
@@ -178,13 +192,14 @@ def _cause(
     ran = [each.forwards[at].ran for each in steps]
     if len(rates) > 1:
         differ = sorted(float(f"{rate[0]:.3g}") for rate in rates)
-        cause = f"the learning rates differ, {differ}"
+        cause = f"the learning rates differ, {' and '.join(map(str, differ))}"
         cure = "Compute the rate from values that all ranks share."
     elif name in model.weights and name not in model.trainable:
         cause = "it was frozen when DDP wrapped the model, and unfrozen later"
         cure, line = "Unfreeze first, then wrap again.", model.line
     elif len({*ran}) > 1:
-        cause = f"until then the ranks ran {ran} forwards of DDP"
+        counts = " and ".join(map(str, ran))
+        cause = f"until then the ranks ran {counts} forwards of DDP"
         cure = "All ranks take a step, or skip it, together."
     elif not forwards:
         cause = "gradients came without a forward of DDP, as through `model.module(x)`"

@@ -205,7 +205,11 @@ def same_data(loaders: list[Loader]) -> bool | None:
     for one, other in combinations(map(_held, loaders), 2):
         both = [i for i in one if i in other]
         theirs = [[*zip(*(h[i][0] for i in both), strict=False)] for h in (one, other)]
-        alike = [x == y and len({*x}) > 1 for x, y in zip(*theirs, strict=False)]
+        alike = [
+            x == y
+            for part, (x, y) in enumerate(zip(*theirs, strict=False))
+            if len({*x}) > 1 and not any(_changes(h, part) for h in (one, other))
+        ]
         if alike and len(both) > 1:
             answer = any(alike)
         if answer is False:
@@ -246,13 +250,14 @@ def validation(ranks: Ranks) -> Answer:
     for loaders in zip(*(each.loaders for each in ranks), strict=False):
         for passes in zip(*(each.passes for each in loaders), strict=False):
             drawn = [p.drawn for p in passes]
-            trained = any(p.trained for p in passes)
-            if trained or not all(p.whole for p in passes) or not all(drawn):
+            if not all(p.idle for p in passes) or not all(drawn):
                 continue
             taken, distinct = sum(map(len, drawn)), len({i for d in drawn for i in d})
             if len({*map(frozenset, drawn)}) == 1:
                 continue  # each rank goes through all of it
-            if 0 < taken - distinct < len(ranks) and same_data([*loaders]) is not False:
+            if same_data([*loaders]) is False:
+                distinct = taken  # an index is another sample on each
+            if taken > distinct:
                 line = loaders[0].line
                 pads = f"the sampler makes {taken} samples of {distinct}"
                 return unsure(

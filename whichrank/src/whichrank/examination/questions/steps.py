@@ -29,10 +29,14 @@ def counts(ranks: Ranks) -> Answer:
             return unsure("they differ where the script has failed.")
         by_rank = f"steps by rank {steps}, forwards of DDP {forwards}."
         cure = "Give each rank as many batches, or use `Join`."
+        if len({*forwards}) == 1:
+            cure = "Let all ranks step or none: decide by what they share."
         return no(f"The ranks take different numbers of steps: {by_rank}", cure)
     if len({*steps}) > 1:
         return unsure("they differ, and no DDP ties them.")
-    each = f"{counted(steps[0], 'step')} and {ranks[0].backwards} backward passes"
+    each, backwards = counted(steps[0], "step"), {each.backwards for each in ranks}
+    if len(backwards) == 1:
+        each += f" and {backwards.pop()} backward passes"
     return yes(f"{each} on each of {len(ranks)} ranks.")
 
 
