@@ -1395,6 +1395,27 @@ for (x, y), (more, _) in zip(DataLoader(few, 10, sampler=mine), rest):
     opt.step()
 """
 NOTED = {
+    "rank 0 trains a first part alone": (
+        "240 samples of ranks 0 and 1 in one pass",
+        """\
+first = nn.Linear(8, 8)
+if rank == 0:
+    opt = torch.optim.SGD(first.parameters(), 0.1)
+    for x, y in DataLoader(data, 80):
+        opt.zero_grad()
+        mse(first(x), x).backward()
+        opt.step()
+for p in first.parameters():
+    dist.broadcast(p.data, 0)
+first.requires_grad_(False)
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(first(x)), y).backward()
+    opt.step()
+""",
+    ),
     "two loaders, side by side": (
         "360 samples of ranks 0 and 1 in 2 passes",
         ZIPPED,

@@ -17,7 +17,11 @@ from whichrank.examination.questions.answer import (
     unsure,
     yes,
 )
-from whichrank.examination.questions.seen import first_loader, trained_passes
+from whichrank.examination.questions.seen import (
+    first_loader,
+    side_by_side,
+    trained_passes,
+)
 from whichrank.examination.questions.together import Group, groups
 
 TELLING = 0.9  # of a rank's samples: so many must differ in a tensor that tells them
@@ -112,7 +116,7 @@ def _loaders(ranks: Ranks, group: Group) -> Answer | None:
     """Compare what the loaders of a group's ranks delivered."""
     count = passes_seen = 0
     doubt: Answer | None = None
-    for loaders in zip(*(ranks[r].loaders for r in group.members), strict=False):
+    for loaders in side_by_side([ranks[r].loaders for r in group.members]):
         same, parts = same_data([*loaders]), _telling([*loaders])
         for passes in zip(*map(trained_passes, loaders), strict=False):
             if _again(passes):
@@ -247,7 +251,7 @@ def _changes(held: dict[int, list[list[int]]], part: int) -> bool:
 def validation(ranks: Ranks) -> Answer:
     """Is each sample counted once that is not trained on?"""
     counted = 0
-    for loaders in zip(*(each.loaders for each in ranks), strict=False):
+    for loaders in side_by_side([each.loaders for each in ranks]):
         for passes in zip(*(each.passes for each in loaders), strict=False):
             drawn = [p.drawn for p in passes]
             if not all(p.idle for p in passes) or not all(drawn):
