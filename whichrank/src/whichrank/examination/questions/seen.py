@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from whichrank.examination.facts import Loader, Optimizer, Pass, Witnessed
 
-Kind = TypeVar("Kind", Loader, Optimizer)
+Kind = TypeVar("Kind", bound=Loader | Optimizer)
 
 
 def trained_passes(loader: Loader) -> list[Pass]:
