@@ -1394,7 +1394,29 @@ for (x, y), (more, _) in zip(DataLoader(few, 10, sampler=mine), rest):
     (mse(model(x), y) + model(more).abs().mean()).backward()
     opt.step()
 """
+NUMPY = """\
+import numpy
+
+
+class Noisy(nn.Linear):
+    def forward(self, x):
+        noise = numpy.random.normal(0, 0.1, tuple(x.shape))
+        return super().forward(x + torch.from_numpy(noise).float())
+
+
+numpy.random.seed(SEED)
+model = DDP(Noisy(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+"""
 NOTED = {
+    "NumPy's noise differs": (
+        "Random numbers differ between ranks: 11 draws",
+        NUMPY.replace("SEED", "rank"),
+    ),
     "rank 0 trains a first part alone": (
         "240 samples of ranks 0 and 1 in one pass",
         """\
@@ -1613,6 +1635,39 @@ for epoch in range(2):
     ),
 }
 """Scripts that are not accused, and a part of what is told of each."""
+WRONG["NumPy's noise is the same on all ranks"] = (
+    "`numpy.random.seed(seed + rank)` after",
+    NUMPY.replace("SEED", "0"),
+)
+WRONG["Gumbel's noise is the same on all ranks"] = (
+    "A forward draws the same on all ranks",
+    """\
+class Picks(nn.Linear):
+    def forward(self, x):
+        return nn.functional.gumbel_softmax(super().forward(x)) @ x.T[:8]
+
+
+model = DDP(Picks(8, 8))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x).mean(1, keepdim=True), y).backward()
+    opt.step()
+""",
+)
+WRONG["each rank picks a part at random"] = (
+    "Shuffle and split the data with one seed",
+    """\
+mine = torch.randperm(240, generator=torch.Generator().manual_seed(rank))[:120]
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+part = torch.utils.data.Subset(data, mine.tolist())
+for x, y in DataLoader(part, 10, shuffle=True):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+)
 WRONG["one of two loaders has no sampler"] = (
     "Samples reach more than one rank",
     ZIPPED.replace("sampler=mine", "shuffle=True"),

@@ -251,6 +251,8 @@ class Drawn:
     """Whether it did so in a forward of one of the models of a `Tie`."""
     drops: bool
     """Whether they drop something out, in training."""
+    seeds: str = "torch.manual_seed"
+    """What seeds the generator."""
     times: int = 0
     digest: int = 0
     """Of the states of the generator before each of the draws."""

@@ -152,7 +152,8 @@ def _told(
 ) -> Answer:
     """Tell that samples reached two ranks; doubt it where each draws from all."""
     line, size = loaders[0].line, loaders[0].size
-    whole = loaders[0].draws == size and size is not None
+    reached = len({index for each in passes for index in each.drawn})
+    whole = size is not None and loaders[0].draws == size >= reached
     if twice.by_index and whole and not twice.alike:
         if not all(p.whole for p in passes):
             draws = f"as each rank draws from all {size} in an order of its own"
