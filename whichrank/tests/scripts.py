@@ -1412,7 +1412,38 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
     mse(model(x), y).backward()
     opt.step()
 """
+SLICED = """\
+model = MODEL
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 20, shuffle=True):
+    opt.zero_grad()
+    mse(model(x[rank::world]), y[rank::world]).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    opt.step()
+"""
 NOTED = {
+    "each rank takes its part of a batch": (
+        "right if each rank takes its part of a batch",
+        SLICED.replace("MODEL", "DDP(nn.Linear(8, 1))"),
+    ),
+    "each rank takes its part of a batch, and averages by hand": (
+        "right if each rank takes its part of a batch",
+        SLICED.replace("MODEL", "nn.Linear(8, 1)"),
+    ),
+    "each rank takes every other batch": (
+        "right if each rank takes its part of a batch",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n, (x, y) in enumerate(DataLoader(data, 10, shuffle=True)):
+    if n % world == rank:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
     "NumPy's noise differs": (
         "Random numbers differ between ranks: 11 draws",
         NUMPY.replace("SEED", "rank"),

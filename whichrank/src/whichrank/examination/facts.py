@@ -120,6 +120,8 @@ class Averaged:
     grown: dict[int, float] = field(default_factory=dict)
     """By the number of a weight whose gradient DDP had averaged already: how much
     larger it was at the next step than before that call."""
+    own: int = 0
+    """A digest of what this rank brought to it, each time."""
 
 
 @dataclass

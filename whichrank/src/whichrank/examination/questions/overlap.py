@@ -1,6 +1,7 @@
 """Do two ranks train on one sample, or count one twice?"""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -22,9 +23,10 @@ from whichrank.examination.questions.seen import (
     side_by_side,
     trained_passes,
 )
-from whichrank.examination.questions.together import Group, groups
+from whichrank.examination.questions.together import BY_HAND, Group, groups
 
 TELLING = 0.9  # of a rank's samples: so many must differ in a tensor that tells them
+MOST = 0.9  # of the batches are given to a model as they are, if nothing is cut
 NATURAL = 4  # times as many in two ranks as twice in one: more than the data repeats
 FEW = 8  # equal parts of samples, which may be chance where the rest differs
 MAY = "right within a tensor-parallel group or a pipeline, wrong where gradients are"
@@ -159,6 +161,11 @@ def _told(
             draws = f"as each rank draws from all {size} in an order of its own"
             return unsure(f"{twice.count} reached two, {draws}.", line)
     count = sum(len(b.samples) for p in passes for b in p.batches)
+    if twice.alike and _cut(ranks, group, passes):
+        same = f"the loaders give all ranks the same {twice.count} samples"
+        part = "right if each rank takes its part of a batch"
+        differs = f"what each trains on differs: {part}, wrong if it only changes it"
+        return unsure(f"{same}, and {differs}.", line)
     cure = "Shuffle and split the data with one seed on all ranks."
     if size is None or (twice.by_index and whole):
         cure = advice.split(ranks[group.members[0]])
@@ -166,10 +173,34 @@ def _told(
     return no(f"Samples reach more than one rank: {found}.", cure, line)
 
 
+def _cut(ranks: Ranks, group: Group, passes: list[Pass]) -> bool:
+    """Return whether loaders deliver the same, and each rank trains on other tensors.
+
+    Its models are given others, or only some of these; or its gradients differ.
+    """
+    delivered = [[batch.digest for batch in each.batches] for each in passes]
+    if not _alike(delivered) or None in delivered[0]:
+        return False
+    own = [ranks[r] for r in group.members]
+    if group.by == BY_HAND:
+        brings = [[a.own for o in each.optimizers for a in o.averaged] for each in own]
+        return brings.count(brings[0]) < len(brings)
+    given = [{d for f in e.fed for each in f.inputs for d in each} for e in own]
+    whole = delivered[0][:-1]  # the last may not have been trained on
+    as_they_are = (sum(digest in fed for digest in whole) for fed in given)
+    return all(given) and min(as_they_are) < MOST * len(whole)
+
+
+def _alike(of_each: Sequence[Sequence[Any]]) -> bool:
+    """Return whether these lists are one, as far as the shortest goes."""
+    shortest = min(map(len, of_each))
+    return all(one[:shortest] == of_each[0][:shortest] for one in of_each)
+
+
 def _twice(passes: list[Pass], same: bool | None, parts: list[int]) -> Twice | None:
     """Return which samples of a pass reached two ranks, but for a sampler's padding."""
     drawn = [p.drawn for p in passes]
-    alike = len({*map(tuple, drawn)}) == 1 and bool(drawn[0])
+    alike = _alike(drawn) and bool(drawn[0])
     if same is not False and (count := _in_several(drawn)) >= len(passes):
         return Twice(count, alike, by_index=True)
     rows = [[row for b in p.batches for row in b.samples] for p in passes]
@@ -180,7 +211,7 @@ def _twice(passes: list[Pass], same: bool | None, parts: list[int]) -> Twice | N
         if len(keys) < len(parts):  # the rest differs, as by a random change
             least = max(FEW, sum(map(len, held)) // 10)
         if count >= least and count >= NATURAL * again:
-            return Twice(count, held.count(held[0]) == len(held), by_index=False)
+            return Twice(count, _alike(held), by_index=False)
     return None
 
 
