@@ -1424,6 +1424,20 @@ for x, y in DataLoader(data, 20, shuffle=True):
     opt.step()
 """
 NOTED = {
+    "FSDP, whose weights are shards": (
+        "not seen in 12 steps of one pass: weights that several ranks hold",
+        """\
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+model = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
     "each rank takes its part of a batch": (
         "right if each rank takes its part of a batch",
         SLICED.replace("MODEL", "DDP(nn.Linear(8, 1))"),

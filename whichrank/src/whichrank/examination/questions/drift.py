@@ -44,6 +44,8 @@ def same_weights(ranks: Ranks) -> Answer:
 def _as_it_is(ranks: Ranks, optimizers: list[tuple[Optimizer, ...]]) -> Answer:
     """Say whether weights are equal that nothing shows must be."""
     compared = Compared()
+    if any(tie.by == "FSDP" for each in ranks for tie in each.ties):
+        return unseen()  # these are shards
     for every in optimizers:
         if len({tuple(each.weights) for each in every}) == 1:
             names = every[0].weights

@@ -41,10 +41,9 @@ def counts(ranks: Ranks) -> Answer:
 
 
 def _tied(facts: Witnessed) -> list[Optimizer]:
-    """Return the optimizers of a DDP, or all where there is none."""
-    if not facts.models:
-        return facts.optimizers
-    return [each for each in facts.optimizers if any(map(any, each.within))]
+    """Return the optimizers of a DDP, or all where there is none of it."""
+    tied = [each for each in facts.optimizers if any(map(any, each.within))]
+    return tied or facts.optimizers
 
 
 def gradients(ranks: Ranks) -> Answer:
