@@ -1585,7 +1585,7 @@ for epoch in range(2):
         COPIES.replace("        p.grad = mean\n", ""),
     ),
     "a validation that is padded": (
-        "the sampler makes 14 samples of 13",
+        "go through 14 samples, and there are 13",
         """\
 model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1)

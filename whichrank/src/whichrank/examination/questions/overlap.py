@@ -295,7 +295,7 @@ def validation(ranks: Ranks) -> Answer:
                 distinct = taken  # an index is another sample on each
             if taken > distinct:
                 line = loaders[0].line
-                pads = f"the sampler makes {taken} samples of {distinct}"
+                pads = f"the ranks go through {taken} samples, and there are {distinct}"
                 return unsure(
                     f"{pads}; a sum over the ranks counts some of them twice.",
                     line,

@@ -11,7 +11,13 @@ from torch.distributed import rpc
 
 from whichrank.examination.facts import Column, Optimizer
 from whichrank.examination.watch.frames import place, within, wrap
-from whichrank.examination.watch.tensors import address, first_tensor, strided, tensors
+from whichrank.examination.watch.tensors import (
+    address,
+    first_tensor,
+    local,
+    strided,
+    tensors,
+)
 from whichrank.examination.watch.training import Training, weights
 
 ALIKE = 0.999  # cosine of two flat tensors that are one, up to a factor
@@ -113,7 +119,7 @@ class Collectives:
         for facts, optimizer in every:
             numbered = enumerate(weights(optimizer))
             own = [(n, w) for n, w in numbered if w.grad is not None]
-            if _flat(tensor, [weight.grad for _, weight in own]):
+            if _flat(tensor, [local(weight.grad) for _, weight in own]):
                 yield from ((facts, number, weight) for number, weight in own)
 
     def _is_at(self, at: int) -> bool:
@@ -126,10 +132,12 @@ def _flat(tensor: Any, gradients: list) -> bool:
     """Return whether a tensor holds all of these, scaled perhaps, one after another."""
     if tensor.numel() != sum(each.numel() for each in gradients):
         return False
-    if tensor.numel() <= METRIC or not all(map(strided, gradients)):
+    small, floats = tensor.numel() <= METRIC, tensor.is_floating_point()
+    if small or not floats or not all(map(strided, [tensor, *gradients])):
         return False
-    flat = torch.cat([each.flatten() for each in gradients]).to(tensor.dtype)
-    return bool(torch.cosine_similarity(flat, tensor.flatten(), 0) > ALIKE)
+    parts = [each.detach().flatten().to(tensor.device) for each in gradients]
+    one, other = torch.cat(parts).float(), tensor.detach().flatten().float()
+    return bool(torch.cosine_similarity(one, other, 0) > ALIKE)
 
 
 def _is_of_fsdp(frame: Any) -> bool:
