@@ -279,7 +279,7 @@ class Witnessed:
     trained: int = 0
     """How many batches of loaders led to that."""
     calls: int = 0
-    """Calls of torch.distributed that the script made by itself."""
+    """Of broadcast and reduce, by the script itself."""
     sends: int = 0
     """Those that carried weights, messages or other large tensors."""
     columns: list[Column] = field(default_factory=list)

@@ -84,6 +84,6 @@ def columns(ranks: Ranks) -> Answer:
                 "Send `tensor.contiguous()`, and copy the result back.",
                 column.line,
             )
-    if any(each.calls for each in ranks):
-        return yes(f"{counted(ranks[0].calls, 'call')} of the script's own on rank 0.")
+    if calls := ranks[0].calls:
+        return yes(f"{counted(calls, 'call')} of broadcast or reduce on rank 0.")
     return unseen()

@@ -74,7 +74,6 @@ class Collectives:
 
     def _called(self, name: str, args: Any, kwargs: Any) -> None:
         """The script calls a collective."""
-        self.facts.calls += 1
         if (tensor := first_tensor([args, kwargs])) is not None:
             self._carried(name, tensor, args, kwargs)
         if torch.is_grad_enabled() and name not in MESSAGES:
@@ -87,8 +86,10 @@ class Collectives:
 
     def _carried(self, name: str, tensor: Any, args: Any, kwargs: Any) -> None:
         """A call carries a tensor: a column, a gradient, a weight, or another one."""
-        if name in ("broadcast", "reduce") and not tensor.is_contiguous():
-            self.facts.columns.append(Column(name, place()))
+        if name in ("broadcast", "reduce"):
+            self.facts.calls += 1
+            if not tensor.is_contiguous():
+                self.facts.columns.append(Column(name, place()))
         large = tensor.numel() > METRIC and self.facts.backwards
         if name == "all_reduce" and (found := [*self._gradients(tensor)]):
             group = kwargs.get("group", args[2] if len(args) > 2 else None)
