@@ -53,6 +53,7 @@ data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 
 bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m bench
+	$(BIN)/python whichrank/bench/cost.py
 
 clean: ## remove build and caches; .venv and data stay
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache

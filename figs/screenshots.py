@@ -1,4 +1,4 @@
-"""Take the screenshots of README.md: python -m figs.screenshots [lesson] [hang]
+"""Take the screenshots of README.md: python -m figs.screenshots [NAME ...]
 
 A lesson is executed up to the cells that are shown, in a temporary copy, with a
 reader's guesses; launches before them are left out. The picture is of a cell with the
@@ -70,6 +70,13 @@ SHOTS = {
             "=None)": "='busy')",
         },
     ),
+    "examine": Shot(
+        "your_script",
+        "%examine --nproc-per-node {nproc} ddp_lab/script/sampled.py",
+        "%examine --nproc-per-node {nproc} ddp_lab/script/sampled.py",
+        ("examined:",),
+        {},
+    ),
 }
 
 
@@ -97,7 +104,9 @@ def executed(shot: Shot, folder: Path) -> Path:
     book.cells[0].outputs = [
         out
         for out in outputs
-        if out.get("data", {}).get("text/plain", "").startswith(shot.shown)
+        if (out.get("data", out).get("text/plain") or out.get("text", "")).startswith(
+            shot.shown
+        )
     ]
     path.write_text(notebooks.dumps(book))
     return path

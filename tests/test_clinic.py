@@ -4,6 +4,7 @@
 """
 
 import ast
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -335,11 +336,21 @@ def test_what_solution_shows_is_the_cure(patient, variant):
     assert names and ours == theirs != old
 
 
+def changed(number: int, *changes: tuple[str, str]) -> tuple[int, str, str]:
+    """Return a patient's number, its program, and what several changes make of it."""
+    old = new = (ROOT / "ddp_lab" / "clinic" / f"patient_{number}.py").read_text()
+    for text, other in changes:
+        assert new.count(text) == 1, text
+        new = new.replace(text, other)
+    return number, old, new
+
+
 BATCHES = (
     "    for inputs, targets in zip(x.split(BATCH), y.split(BATCH), strict=True):\n"
 )
 WAIT = "dist.barrier(group=dist.new_group(timeout=TIMEOUT))"
 GATHER = "    dist.all_gather(parts, mine)"
+SENT = "    dist.all_reduce(total, async_op=True)"
 SHORTCUTS = {
     "no steps": (2, "SAMPLES, STEPS, RATE = 12, 2", "SAMPLES, STEPS, RATE = 12, 0"),
     "rank 0 alone": (
@@ -378,6 +389,20 @@ SHORTCUTS = {
         "mine = range(rank, SAMPLES, world_size)",
         "mine = [i % SAMPLES for i in range(rank, SAMPLES + 3, world_size)]",
     ),
+    "a barrier for the labels": (
+        3,
+        "    labels = collect(mine, world_size)",
+        "    dist.barrier()\n    labels = label(images)",
+    ),
+    "the group of all is made first": changed(
+        6,
+        (
+            "    if rank in",
+            "    everybody = dist.new_group(timeout=TIMEOUT)\n    if rank in",
+        ),
+        (WAIT, "dist.barrier(group=everybody)"),
+    ),
+    "no two hours": (6, WAIT, "dist.barrier(group=dist.new_group())"),
     "the barrier deleted": (6, f"    {WAIT}\n", ""),
     "no patience at the barrier": (6, WAIT, "dist.barrier()"),
     "a world for each rank": (7, '"MASTER_PORT"] = "12355"', '"WORLD_SIZE"] = "1"'),
@@ -404,9 +429,76 @@ SHORTCUTS = {
         "    return total",
         "    dist.barrier()\n    return total",
     ),
-    "a nap instead": (11, "    return total", "    time.sleep(1)\n    return total"),
+    "a nap instead": (11, "    return total", "    time.sleep(2)\n    return total"),
+    "asks, and does not wait": changed(
+        11,
+        (SENT, SENT.replace("dist", "work = dist")),
+        (
+            "    return total",
+            "    time.sleep(2)\n    work.is_completed()\n    return total",
+        ),
+    ),
 }
 """A change after which a program runs, and is not cured."""
+SEARCHED = "    largest = search(rank, world_size, numbers)\n"
+OTHER_CURES = {
+    "gradient and loss in one call": changed(
+        2,
+        (
+            "    dist.all_reduce(gradient)",
+            "    both = torch.stack([gradient, loss])\n"
+            "    dist.all_reduce(both)\n"
+            "    gradient, loss = both",
+        ),
+        (
+            "            dist.reduce(loss, dst=0)  "
+            "# rank 0 now holds the sum of all ranks\n",
+            "",
+        ),
+    ),
+    "labels that are added to zeros": changed(
+        3,
+        ("    parts = [torch.empty_like(mine) for _ in range(world_size)]\n", ""),
+        (
+            "    dist.all_gather(parts, mine)",
+            "    room, mine = -(-IMAGES // world_size), mine\n"
+            "    parts = mine.new_zeros(IMAGES)\n"
+            "    first = dist.get_rank() * room\n"
+            "    parts[first : first + room] = mine\n"
+            "    dist.all_reduce(parts)",
+        ),
+        ("    return torch.cat(parts)", "    return parts"),
+    ),
+    "the whole world waits, by a barrier with a timeout": changed(
+        6,
+        ("        group = dist.new_group(trainers)\n", ""),
+        ("    if rank in", "    group = dist.new_group(trainers)\n    if rank in"),
+        (WAIT, "dist.monitored_barrier(timeout=TIMEOUT)"),
+    ),
+    "a future": changed(
+        11,
+        (SENT, SENT.replace("dist", "work = dist")),
+        (SEARCHED, f"{SEARCHED}    torch.futures.wait_all([work.get_future()])\n"),
+    ),
+    "a functional collective": changed(
+        11,
+        (
+            SENT,
+            "    import torch.distributed._functional_collectives as collectives\n\n"
+            '    total = collectives.all_reduce(total, "sum", dist.group.WORLD)',
+        ),
+        (SEARCHED, f"{SEARCHED}    total = collectives.wait_tensor(total)\n"),
+    ),
+    "asked until it is done": changed(
+        11,
+        (SENT, SENT.replace("dist", "work = dist")),
+        (
+            SEARCHED,
+            f"{SEARCHED}    while not work.is_completed():\n        time.sleep(0.01)\n",
+        ),
+    ),
+}
+"""Cures in another style than the answer's."""
 
 
 def cure_cells(name: str) -> tuple[str, str]:
@@ -432,14 +524,15 @@ def try_cell(name: str, old: str, new: str, variant, capsys) -> str:
     source = source.replace('old, new = "", ""', f"old, new = {old!r}, {new!r}")
     written = []
 
-    def noted(*change):
-        written.append(variant(*change))
+    def noted(path, *change):
+        again = written and path.startswith("build/")  # what it has changed already
+        written.append(variant(written[-1] if again else path, *change))
         return written[-1]
 
     def launched(command):
         return torchrun(command.replace("--timeout 20", ""), timeout=8)
 
-    cells = {"variant": noted, "torchrun": launched, "nproc": 2}
+    cells = {"variant": noted, "torchrun": launched, "nproc": 2, "prod": math.prod}
     cells["open"] = lambda _: open(written[-1])
     capsys.readouterr()
     exec(function + "\n" + source, cells)
@@ -452,6 +545,12 @@ def try_cell(name: str, old: str, new: str, variant, capsys) -> str:
 )
 def test_the_notebook_calls_the_cure_a_cure(patient, ranks, variant, capsys):
     assert try_cell(patient.name, *change(patient), variant, capsys) == "cured"
+
+
+@pytest.mark.parametrize("style", [pytest.param(s, marks=FULL) for s in OTHER_CURES])
+def test_the_notebook_takes_other_cures(style, variant, capsys):
+    number, *change = OTHER_CURES[style]
+    assert try_cell(f"patient_{number}", *change, variant, capsys) == "cured"
 
 
 ONE, *MORE = SHORTCUTS

@@ -151,6 +151,10 @@ MISTAKES = {
         ),
     },
     "practice/fp16": {
+        "a gradient that is no number": (
+            "    return gradient\n",
+            "    return torch.nan if dtype is torch.bfloat16 else gradient\n",
+        ),
         "the gradients are scaled and never unscaled": (
             "    scaler.unscale_(optimizer)",
             "    #",
@@ -166,6 +170,7 @@ MISTAKES = {
     },
     "practice/straggler": {
         "train past DDP": ("loss = model(batch)", "loss = model.module(batch)"),
+        "no rank naps": ("step == SLEEPY:", "step == STEPS:"),
     },
     "scale/three_d": {
         "the ranks of a tensor group work on different samples, on 4 ranks": (
@@ -500,7 +505,7 @@ MISTAKES = {
     },
     "model/budget": {
         "all samples on every rank": (
-            "budget(ddp, x[rank::world_size])",
+            "budget(ddp, x[rank::world_size].clone())",
             "budget(ddp, x)",
         ),
         "count the weights twice": ("if storage.data_ptr() not in own:", "if True:"),
@@ -556,6 +561,10 @@ MISTAKES = {
             "dist.get_rank(group) + 1.0",
             "dist.get_rank() + 1.0",
         ),
+        "only the last piece is summed": (
+            "in buf.chunk(pieces):",
+            "in buf.chunk(PIECES)[-1:]:",
+        ),
     },
     "less/two_levels": {
         "a node's sum stays with its leader": (
@@ -565,6 +574,10 @@ MISTAKES = {
         "the leaders' sum is forgotten": (
             "        dist.all_reduce(tensor, group=across)",
             "        pass",
+        ),
+        "only the last number is summed": (
+            "    way(tensor.fill_(rank + 1.0))",
+            "    way(tensor.fill_(rank + 1.0)[-1:])",
         ),
     },
     "less/fewer_bits": {
@@ -845,6 +858,7 @@ MISTAKES = {
             "    return mean, torch.stack(own).norm().item()\n",
         ),
         "the loss is in bf16": ("mp_policy=to_float32", "mp_policy=policy"),
+        "nothing computes in bf16": ("param_dtype=half, ", ""),
         "the buffer is never filled": (
             "    model.fill_buffers()  # they are in no state_dict\n",
             "    model.waves.zero_()\n",

@@ -68,6 +68,10 @@ RIGHT = [
     (["a crash"], "a crash"),
     (["3"], "3"),
     ("rank 1", 1),
+    ("0 of 3", 0),
+    ("twice as long", 2),
+    ("double", 2),
+    ("float32", 32),
     ("only rank 1", [1]),
     ("Rank 0 and rank 2", {0, 2}),
     ("1683, 1617 and 1650", [1683, 1617, 1650]),
@@ -179,6 +183,30 @@ def test_a_wrong_guess_is_not_right_and_raises_nothing(guess, answer, shown):
     assert not fits(guess, answer)
     predict("What?", guess).compare(answer)
     assert "✗ wrong" in shown[0]["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("question", "guess", "answer"),
+    [
+        (
+            "Is it the whole 'step', or 'until' the all_reduce?",
+            "until all_reduce",
+            "until",
+        ),
+        ("A 'single' bucket, or 'several'?", "several buckets", "several"),
+        ("'optimizer', 'scheduler' or 'random state'?", "random", "random state"),
+        ("'forward', 'backward' or 'step'?", "in backward", "backward"),
+    ],
+)
+def test_a_guess_may_say_more_or_less_than_the_quoted_word(question, guess, answer):
+    assert predict(question, guess).verdict(answer) is Guessed.RIGHT
+
+
+@pytest.mark.parametrize("guess", ["not single", "single or several", "one", "", None])
+def test_a_guess_that_names_no_single_one_of_the_quoted_words_is_not_right(guess):
+    question = "A 'single' bucket, or 'several'?"
+    verdicts = {predict(question, guess).verdict(a) for a in ("single", "several")}
+    assert Guessed.RIGHT not in verdicts
 
 
 def test_a_list_without_brackets_is_asked_for_them():

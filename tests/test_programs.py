@@ -5,6 +5,7 @@ On 4 it is torchrun that starts them, as in the notebooks; else nobody (see rank
 mistake; here is what is left to `make test-all`.
 """
 
+import runpy
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -19,10 +20,13 @@ from conftest import (
     smaller,
 )
 from ranks import launch
-from support import FULL
+from support import FULL, Later
 
+from ddp_lab import ROOT
 from ddp_lab.data import prepare
 from ddp_lab.kit import python, torchrun
+
+torch = Later("torch")
 
 # Programs that show what one process does.
 ALONE = {"ddp/single.py"}
@@ -125,3 +129,23 @@ def test_no_rank_goes_on_before_all_have_joined(variant):
     path = variant(path, "    arrived = pass", f"    {went}\n    arrived = pass")
     run = launch(2, Path(path))
     assert max(run["joined"]) <= min(run["went"])
+
+
+def test_the_budget_counts_frozen_weights_and_views_of_one_storage():
+    class Fused(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frozen = torch.nn.Linear(8, 8).requires_grad_(False)
+            self.qkv = torch.nn.Linear(8, 24)
+
+        def forward(self, x):
+            q, k, v = self.qkv(self.frozen(x)).split(8, dim=1)
+            return q * k * v
+
+    budget = runpy.run_path(str(ROOT / "ddp_lab/model/budget.py"))["budget"]
+    held = budget(Fused(), torch.ones(5, 8))
+    trained, rows = 4 * 9 * 24, 4 * 5 * 8
+    assert held["weights"] == trained + 4 * 9 * 8
+    assert held["gradients"] == trained and held["Adam"] == 2 * trained
+    # What enters qkv, all that it makes, as one, and q * k.
+    assert held["activations"] == rows + 3 * rows + rows

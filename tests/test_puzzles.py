@@ -198,6 +198,21 @@ def test_its_frame_has_the_name_of_the_program():
 
 
 @pytest.mark.processes
+def test_a_constant_for_the_number_of_ranks_is_not_right(monkeypatch, tmp_path):
+    bundles = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(puzzle, "display", lambda bundle, raw: bundles.append(bundle))
+    for ranks in ("3", "world_size"):
+        cell = "def step(weight, grad, rate, world_size):\n    dist.all_reduce(grad)\n"
+        cell += f"    return weight - rate * grad / {ranks}"
+        puzzle.puzzle("--nproc-per-node 3 ddp_lab/ddp/puzzle_step.py", cell)
+    constant, right = (bundle["text/plain"].splitlines()[1:] for bundle in bundles)
+    assert constant[0] == "✗ right with 3 ranks, and not with these:"
+    assert constant[1].startswith("✗ rank 0 holds ")
+    assert right == ["✓ as the target"]
+
+
+@pytest.mark.processes
 def test_a_cell_is_run_and_drawn(monkeypatch, tmp_path):
     bundles = []
     monkeypatch.chdir(tmp_path)

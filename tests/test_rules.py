@@ -1,6 +1,7 @@
 """The rules that every program keeps, so that a reader may rely on them."""
 
 import ast
+import json
 import re
 import statistics
 import sys
@@ -31,8 +32,12 @@ LENGTH = {
     "sharding/zero2.py": 187,
     "sharding/zero3.py": 182,
     # One file to take home, with what it is compared to; and the same to be written.
-    "sharding/recipe.py": 205,
-    "sharding/exercise_recipe.py": 241,
+    "sharding/recipe.py": 207,
+    "sharding/exercise_recipe.py": 291,
+    # Trainings in which each shortcut costs more, drawn or found by a search.
+    "scale/exercise_cheapest.py": 182,
+    # Four bugs, and what lets each of them show.
+    "rpc/exercise_specimens.py": 178,
     # A cost model, to be read from top to bottom.
     "scale/road.py": 325,
     # Three cuts as the field writes them, the reference, and a counter of bytes.
@@ -206,3 +211,73 @@ def test_the_table_of_rings_says_what_make_runs():
         assert marks == ["".join(each) for each in ran], ring
         words = set(re.findall(r"[a-z]+", " ".join(marks))) - {"not", "or"}
         assert words <= {*declared}, ring
+
+
+def is_distance(node: ast.AST) -> bool:
+    """Tell whether `node` is made of the length of a difference."""
+    calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+    lengths = [c for c in calls if ast.unparse(c.func).endswith(("abs", "norm"))]
+    return any(isinstance(part, ast.Sub) for c in lengths for part in ast.walk(c))
+
+
+def blind_to_nan(text: str) -> list[str]:
+    """Return the comparisons that a NaN passes: `off > tolerance` is then False.
+
+    In an assert NaN fails, so there all is well; but Python's max drops a NaN anywhere.
+    """
+    nodes, found = [*ast.walk(ast.parse(text))], []
+    safe = {
+        id(part) for n in nodes if isinstance(n, ast.Assert) for part in ast.walk(n)
+    }
+    bound = [n for n in nodes if isinstance(n, ast.Assign | ast.NamedExpr)]
+    names = {
+        ast.unparse(n.target if isinstance(n, ast.NamedExpr) else n.targets[0])
+        for n in bound
+        if is_distance(n.value)
+    }
+    for node in nodes:
+        match node:
+            case ast.Call(ast.Name("max"), args) if any(map(is_distance, args)):
+                found.append(node)
+            case ast.Compare(left, [ast.Gt() | ast.GtE()], [right]):
+                small = re.fullmatch(r"0\.[0-4]\d*|[\d.]+e-\d+", ast.unparse(right))
+                far = small or is_distance(left) or ast.unparse(left) in names
+                found += [node] if far and id(node) not in safe else []
+    return [ast.unparse(node) for node in found]
+
+
+def code_of(path) -> str:
+    """Return a program's text, or that of all cells of a notebook without magics."""
+    if path.suffix == ".py":
+        return path.read_text()
+    cells = json.loads(path.read_text())["cells"]
+    code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    return re.sub(r"^.*%(?=[a-z%]).*", "", "\n".join(code), flags=re.M)
+
+
+def test_no_comparison_lets_nan_pass():
+    """Two numbers: `math.isclose`; tensors: `torch.allclose`; else `not off < ...`."""
+    folders = "ddp_lab", "answers", "tests/answers", "classroom"
+    paths = [p for folder in folders for p in sorted((ROOT / folder).rglob("*.py"))]
+    paths += sorted(ROOT.glob("classroom/source/*/*.ipynb"))
+    found = {str(p.relative_to(ROOT)): blind_to_nan(code_of(p)) for p in paths}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_that_rule_knows_a_comparison_that_nan_passes():
+    blind = [
+        "if abs(a - b) > tolerance: raise Wrong",
+        "if any(abs(m - right) > 1e-3 for m in means): raise Wrong",
+        "off = (a - b).norm() / b.norm()\nif off > limit: raise Wrong",
+        "if (off := (a - b).abs().max()) > limit: raise Wrong",
+        "if facts['gap'] > 1e-4: raise Wrong",
+        "assert max(abs(a - b) for a, b in pairs) < 1e-3",
+    ]
+    sees = [
+        "if not math.isclose(a, b, abs_tol=1e-3): raise Wrong",
+        "if not abs(a - b) < 1e-3: raise Wrong",
+        "assert abs(a - b) > 1",
+        "if sent > 2 * size: raise Wrong",
+    ]
+    assert [len(blind_to_nan(text)) for text in blind] == [1] * len(blind)
+    assert [len(blind_to_nan(text)) for text in sees] == [0] * len(sees)

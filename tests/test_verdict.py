@@ -100,7 +100,7 @@ def event(name, cat, start, end, **more):
     }
 
 
-def trace(folder, rank, events, ranks=2):
+def trace(folder, rank, events, ranks=2, **more):
     """Write a trace of two steps of 100 ms; `events` are those of each step."""
     made = []
     for step in range(2):
@@ -108,7 +108,7 @@ def trace(folder, rank, events, ranks=2):
         made.append(event(f"ProfilerStep#{step}", "user_annotation", at, at + 100_000))
         for name, cat, start, end in events:
             made.append(event(name, cat, at + 1000 * start, at + 1000 * end))
-    told = {"rank": rank, "world_size": ranks}
+    told = {"rank": rank, "world_size": ranks, **more}
     path = folder / f"{rank}.json"
     path.write_text(json.dumps({"traceEvents": made, "distributedInfo": told}))
     return path
@@ -164,19 +164,72 @@ def test_kernels_hide_what_runs_beside_them(tmp_path):
     }
 
 
-def test_clocks_need_not_agree(tmp_path):
-    paths = [trace(tmp_path, r, of_gpu((20, 85)[r])) for r in range(2)]
+@pytest.mark.parametrize("ahead", [-3000, -40, -20, -5, 5, 20, 3000])
+def test_clocks_need_not_agree(tmp_path, ahead):
+    """By so many ms is the clock of the rank that comes last ahead of the other's."""
+    paths = [trace(tmp_path, r, of_gpu((20, 70)[r], computes=[])) for r in range(2)]
     wrong = json.loads(paths[1].read_text())
-    wrong["baseTimeNanoseconds"] = 3_000_000_000  # a machine whose clock is 3 s ahead
+    wrong["baseTimeNanoseconds"] = 1_000_000 * ahead
     paths[1].write_text(json.dumps(wrong))
     means, _, late = verdict.judge(list(map(verdict.read, paths)))
-    assert late == [1, 1] and means[1]["waiting"] == 0 and means[0]["waiting"] > 30
+    assert late == [1, 1] and means[1]["waiting"] == 0
+    assert means[0]["waiting"] == pytest.approx(50)
+    assert means[0]["messages"] == pytest.approx(20)
 
 
-def test_one_trace_of_several_says_that_it_cannot_know(tmp_path):
-    path = trace(tmp_path, 0, of_gpu(20))
-    lines = list(verdict.say([verdict.read(path)]))
-    assert "1 of 2 traces: waiting counts as messages" in lines
+def test_a_root_that_sends_and_goes_on_is_waited_for_by_nobody(tmp_path):
+    """The rank that comes later finds the message under way."""
+    sums = [("gloo:all_reduce", "user_annotation", 85, 90)]
+    root = [("gloo:broadcast", "user_annotation", 0, 1), *sums]
+    other = [("gloo:broadcast", "user_annotation", 20, 60), *sums]
+    ranks = [verdict.read(trace(tmp_path, r, e)) for r, e in enumerate((root, other))]
+    means, _, _ = verdict.judge(ranks)
+    assert means[1]["waiting"] == 0 and means[1]["messages"] == pytest.approx(45)
+
+
+LATE = of_gpu(20, computes=[(2, 20)]), of_gpu(85, loads=(0, 70))
+ONE_MORE = (NCCL, "kernel", 95, 96)
+
+
+@pytest.mark.parametrize(
+    ("reason", "events", "more"),
+    [
+        ("1 of 2 traces", LATE[:1], {}),
+        ("not equally many calls of ncclDev", ([*LATE[0], ONE_MORE], LATE[1]), {}),
+        ("a group has some of the", LATE, {"pg_config": [{"pg_size": 1}]}),
+        ("send and recv", ([("gloo:recv", "user_annotation", 10, 90)],) * 2, {}),
+    ],
+)
+def test_what_it_cannot_know_it_says(tmp_path, reason, events, more):
+    ranks = [verdict.read(trace(tmp_path, r, e, **more)) for r, e in enumerate(events)]
+    lines = "\n".join(verdict.say(ranks))
+    assert re.search(rf"^{reason}.*: waiting counts as messages$", lines, re.M), lines
+    assert "verdict: messages or waiting" in lines
+
+
+def test_a_call_over_gloo_beside_nccl_is_a_collective_too(tmp_path):
+    early, late = (
+        [*of_gpu(start, computes=[]), ("gloo:all_gather", "user_annotation", at, 19)]
+        for start, at in ((85, 1), (85, 17))
+    )
+    ranks = [verdict.read(trace(tmp_path, r, e)) for r, e in enumerate((early, late))]
+    means, _, late = verdict.judge(ranks)
+    assert late == [1, 1] and means[0]["waiting"] == pytest.approx(16)
+
+
+def test_weights_that_come_from_the_host_are_told_from_batches(tmp_path):
+    events = of_gpu(85, loads=(0, 2), computes=[(70, 85)])
+    events.append(("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 2, 70))
+    ranks = [verdict.read(trace(tmp_path, r, events)) for r in range(2)]
+    assert "weights kept on the host" in "\n".join(verdict.say(ranks))
+
+
+def test_lines_of_an_autograd_function_are_python(tmp_path):
+    """As the profiler records them on a CPU: an op with no library in its name."""
+    events = [("Nap", "cpu_op", 5, 60), ("aten::mm", "cpu_op", 60, 70)]
+    means, _, _ = verdict.judge([verdict.read(trace(tmp_path, 0, events, ranks=1))])
+    assert means[0]["kernels"] == pytest.approx(10)
+    assert means[0]["Python"] == pytest.approx(90)
 
 
 def test_a_packed_trace_is_read(tmp_path):

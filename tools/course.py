@@ -37,12 +37,15 @@ class Lesson:
     """What it is about, to follow a colon."""
     part: str
     minutes: int
+    """That the lesson takes, at 200 words and 10 lines of code a minute."""
     ranks: int
     programs: str
     """The folder in ddp_lab."""
     after: str = ""
     """Names of the lessons that come before this one; theirs come before that."""
     needs: str = "a CPU; GPUs are used where there are some"
+    more: int = 0
+    """Minutes for what stands under More, besides."""
 
 
 LESSONS = (
@@ -51,7 +54,7 @@ LESSONS = (
         "Start here",
         "processes, ranks, a sum that they share, and the first failures",
         RANKS,
-        minutes=25,
+        minutes=50,
         ranks=2,
         programs="start",
     ),
@@ -60,7 +63,8 @@ LESSONS = (
         "Point to point",
         "messages between two ranks, and the first deadlock",
         RANKS,
-        minutes=45,
+        minutes=50,
+        more=30,
         ranks=4,
         programs="p2p",
         after="start_here",
@@ -70,7 +74,8 @@ LESSONS = (
         "Collectives",
         "eight calls that all ranks make together, and the ring behind one of them",
         RANKS,
-        minutes=45,
+        minutes=60,
+        more=85,
         ranks=4,
         programs="collectives",
         after="start_here",
@@ -80,7 +85,8 @@ LESSONS = (
         "DDP basics",
         "DDP by hand, and the proof that its steps are right",
         DATA_PARALLEL,
-        minutes=45,
+        minutes=55,
+        more=15,
         ranks=2,
         programs="ddp",
         after="collectives",
@@ -90,7 +96,8 @@ LESSONS = (
         "Your script on eight GPUs",
         "a training script for one device becomes one for many, change by change",
         DATA_PARALLEL,
-        minutes=60,
+        minutes=75,
+        more=15,
         ranks=2,
         programs="script",
         after="ddp_basics",
@@ -100,7 +107,8 @@ LESSONS = (
         "DDP in practice",
         "accumulation, stragglers, skipped steps, 16 bits and torch.compile",
         DATA_PARALLEL,
-        minutes=45,
+        minutes=50,
+        more=50,
         ranks=2,
         programs="practice",
         after="ddp_basics",
@@ -110,7 +118,8 @@ LESSONS = (
         "Checkpointing",
         "stop a run, resume it, and end with the same bits",
         DATA_PARALLEL,
-        minutes=45,
+        minutes=55,
+        more=30,
         ranks=2,
         programs="checkpoint",
         after="ddp_basics",
@@ -120,7 +129,8 @@ LESSONS = (
         "ResNet on CIFAR-10",
         "the same training on more ranks: global batch, learning rate, warm-up",
         DATA_PARALLEL,
-        minutes=40,
+        minutes=45,
+        more=25,
         ranks=2,
         programs="cifar10",
         after="ddp_in_practice checkpointing",
@@ -130,7 +140,8 @@ LESSONS = (
         "When it hangs",
         "find the rank and the line when nothing more is printed",
         DATA_PARALLEL,
-        minutes=55,
+        minutes=70,
+        more=15,
         ranks=4,
         programs="clinic",
         after="ddp_basics",
@@ -141,7 +152,8 @@ LESSONS = (
         "The ward",
         "seven more sick programs, for practice",
         DATA_PARALLEL,
-        minutes=70,
+        minutes=110,
+        more=5,
         ranks=4,
         programs="clinic",
         after="when_it_hangs",
@@ -152,7 +164,8 @@ LESSONS = (
         "Profile a step",
         "loader, Python, kernels, messages or waiting: where the milliseconds go",
         FASTER,
-        minutes=40,
+        minutes=50,
+        more=15,
         ranks=2,
         programs="profiling",
         after="ddp_in_practice",
@@ -162,7 +175,8 @@ LESSONS = (
         "Inside DDP",
         "DDP rebuilt, feature by feature, each equal to one process and counted",
         FASTER,
-        minutes=50,
+        minutes=55,
+        more=40,
         ranks=2,
         programs="inside",
         after="ddp_in_practice",
@@ -172,7 +186,8 @@ LESSONS = (
         "What communication costs",
         "messages, sums and steps, predicted before they run and measured",
         FASTER,
-        minutes=40,
+        minutes=50,
+        more=35,
         ranks=4,
         programs="cost",
         after="point_to_point inside_ddp",
@@ -183,7 +198,8 @@ LESSONS = (
         "Sending less",
         "fewer bits, numbers and messages, and less of them over the slow wire",
         FASTER,
-        minutes=50,
+        minutes=60,
+        more=25,
         ranks=4,
         programs="less",
         after="inside_ddp",
@@ -194,7 +210,7 @@ LESSONS = (
         "Model parallel",
         "what a training step needs, a network on two devices, and what to do next",
         MODELS,
-        minutes=35,
+        minutes=45,
         ranks=4,
         programs="model",
         after="point_to_point ddp_basics",
@@ -204,7 +220,8 @@ LESSONS = (
         "Sharding",
         "ZeRO by hand: which rank stores what, and when",
         MODELS,
-        minutes=40,
+        minutes=45,
+        more=20,
         ranks=4,
         programs="sharding",
         after="ddp_in_practice model_parallel",
@@ -214,7 +231,8 @@ LESSONS = (
         "fully_shard",
         "the library's sharding (FSDP2), in one file that trains, saves and resumes",
         MODELS,
-        minutes=45,
+        minutes=60,
+        more=60,
         ranks=4,
         programs="sharding",
         after="sharding checkpointing",
@@ -224,7 +242,8 @@ LESSONS = (
         "Tensor parallel",
         "one transformer cut through all of its weights, by hand",
         MODELS,
-        minutes=40,
+        minutes=55,
+        more=35,
         ranks=4,
         programs="tensor",
         after="model_parallel",
@@ -234,7 +253,8 @@ LESSONS = (
         "DTensor and meshes",
         "placements, what each change of them costs, and two cuts at once",
         MODELS,
-        minutes=45,
+        minutes=60,
+        more=25,
         ranks=4,
         programs="tensor",
         after="tensor_parallel fully_shard",
@@ -244,7 +264,8 @@ LESSONS = (
         "Pipelines",
         "who waits and who stores how much, foreseen, and a GPT in stages",
         MODELS,
-        minutes=45,
+        minutes=65,
+        more=35,
         ranks=4,
         programs="pipeline",
         after="model_parallel checkpointing",
@@ -254,7 +275,8 @@ LESSONS = (
         "Long sequences and experts",
         "one sequence and one layer of experts, each spread over all ranks",
         MODELS,
-        minutes=50,
+        minutes=60,
+        more=50,
         ranks=4,
         programs="long",
         after="tensor_parallel",
@@ -264,7 +286,8 @@ LESSONS = (
         "Choose a layout",
         "which cuts for 7, 70 or 400 billion parameters, and three of them at once",
         MODELS,
-        minutes=40,
+        minutes=55,
+        more=55,
         ranks=8,
         programs="scale",
         after="meshes pipelines",
@@ -274,7 +297,8 @@ LESSONS = (
         "Many machines",
         "two nodes, a SLURM job, and the first hour on a new cluster",
         CLUSTERS,
-        minutes=35,
+        minutes=40,
+        more=35,
         ranks=4,
         programs="nodes",
         after="ddp_in_practice",
@@ -284,7 +308,8 @@ LESSONS = (
         "Machines that fail",
         "a training that outlives the machines it runs on",
         CLUSTERS,
-        minutes=45,
+        minutes=50,
+        more=25,
         ranks=2,
         programs="elastic",
         after="checkpointing many_machines",
@@ -295,7 +320,8 @@ LESSONS = (
         "Remote calls",
         "one worker calls another, as agents and servers do",
         APPENDIX,
-        minutes=70,
+        minutes=95,
+        more=10,
         ranks=4,
         programs="rpc",
         after="collectives",
@@ -306,7 +332,8 @@ LESSONS = (
         "Training over remote calls",
         "parameter servers, and what has taken their place",
         APPENDIX,
-        minutes=65,
+        minutes=105,
+        more=15,
         ranks=4,
         programs="rpc",
         after="model_parallel remote_calls",
@@ -317,7 +344,7 @@ LESSONS = (
         "Sharded checkpoints",
         "every rank writes its part, and any number of ranks reads them",
         APPENDIX,
-        minutes=45,
+        minutes=75,
         ranks=4,
         programs="checkpoint",
         after="checkpointing",
@@ -327,7 +354,7 @@ LESSONS = (
         "What old pages say",
         "which lines of an old script still hold",
         APPENDIX,
-        minutes=50,
+        minutes=90,
         ranks=4,
         programs="old_pages",
         after="ddp_basics",
@@ -447,13 +474,15 @@ def row(lesson: Lesson) -> str:
     """Return a lesson's row of that table."""
     title = f"[{lesson.title}](notebooks/{file(lesson)}): {lesson.about}"
     after = ", ".join(NUMBERS[each.name] for each in before(lesson))
-    cells = [NUMBERS[lesson.name], title, lesson.minutes, lesson.ranks, after]
+    minutes = f"{lesson.minutes} + {lesson.more}" if lesson.more else lesson.minutes
+    cells = [NUMBERS[lesson.name], title, minutes, lesson.ranks, after]
     return f"| {' | '.join(map(str, cells))} | `{lesson.programs}/` |"
 
 
 def head(lesson: Lesson) -> str:
     """Return the small table at the top of a notebook."""
-    cells = [str(lesson.minutes), str(lesson.ranks), lesson.needs]
+    more = f", and {lesson.more} for *More*" if lesson.more else ""
+    cells = [f"{lesson.minutes}{more}", str(lesson.ranks), lesson.needs]
     cells.append(", ".join(map(link, before(lesson))) or "nothing")
     top = "| Minutes | Ranks | Needs | Before this |\n|---|---|---|---|"
     return f"{top}\n| {' | '.join(cells)} |"

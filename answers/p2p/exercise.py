@@ -3,8 +3,8 @@
 1. Let every rank pass numbers on to its right neighbor, round after round. After how
    many rounds has each number visited every rank?
 2. Repeat world_size - 1 times: send to the right, receive from the left, add what came.
-   Use dist.batch_isend_irecv, or isend before recv, because ranks that all begin with a
-   blocking send may wait for each other.
+   Use dist.batch_isend_irecv, because ranks that all begin with a send may wait for
+   each other; over NCCL even with an isend.
 3. Begin with total = send_buf.clone(), and take a new recv_buf in each round. When the
    messages are through, add recv_buf to total; in the next round send that recv_buf,
    and not your own number again.

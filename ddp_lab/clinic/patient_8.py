@@ -57,7 +57,7 @@ def main(rank, world_size, device):
     dist.barrier()  # no rank reports before all have trained
     print(f"[rank {rank}] ends with weight {weight:.2f}", flush=True)
     expected = one_process(samples, world_size)
-    if abs(weight - expected) > 1e-4:
+    if not math.isclose(weight, expected, abs_tol=1e-4):
         raise AssertionError(f"weight {weight}, expected {expected}")
     return {"weight": weight}
 

@@ -30,6 +30,12 @@ class Message(NamedTuple):
     adds: bool = True  # to what the target holds, or replaces that
 
 
+def whole(half):
+    """A plan that sums, then the same messages backwards: each returns the sum."""
+    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in half]
+    return half + back[::-1]
+
+
 def to_root(n):
     """The others send all to rank 0, one after another."""
     return [[Message(rank, 0, 0, 1)] for rank in range(1, n)]
@@ -48,12 +54,6 @@ def ring(n):
         [Message(r, (r + 1) % n, (r - s) % n, (r - s) % n + 1) for r in range(n)]
         for s in range(n - 1)
     ]
-
-
-def whole(half):
-    """A plan that sums, then the same messages backwards: each returns the sum."""
-    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in half]
-    return half + back[::-1]
 
 
 def pieces(plan):

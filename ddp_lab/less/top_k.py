@@ -75,7 +75,7 @@ def main(rank, world_size, device):
     told = f"the second weight moved in {moved} of {STEPS} steps, to {path[-1]:.2f}"
     print(f"[rank {rank}] {told}", flush=True)
     off = (layer.weight.flatten().cpu() - goals(world_size).mean(0)).abs().max()
-    if off > 0.1:
+    if not off < 0.1:
         raise AssertionError(told)
     return {"moved": moved, "path": path}
 

@@ -29,7 +29,7 @@ def budget(net, x):
     def save(tensor):  # called for each tensor that autograd saves for backward
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:  # a weight is counted as a weight
-            saved[storage.data_ptr()] = tensor.nbytes
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     optimizer = torch.optim.Adam(weights)
@@ -39,7 +39,7 @@ def budget(net, x):
     optimizer.step()
     state = [t for w in weights for t in optimizer.state[w].values()]
     adam = sum(tensor.nbytes for tensor in state if tensor.ndim > 0)
-    gradients = sum(w.grad.nbytes for w in weights)
+    gradients = sum(w.grad.nbytes for w in weights if w.grad is not None)
     held = sum(w.nbytes for w in weights), gradients, adam, sum(saved.values())
     return dict(zip(KINDS, held, strict=True))
 
@@ -60,7 +60,7 @@ def network(device):
 def data_parallel(whole, x, rank, world_size):
     """All layers, but only this rank's samples; check that the gradients are equal."""
     ddp = DDP(network(x.device))
-    held = budget(ddp, x[rank::world_size])
+    held = budget(ddp, x[rank::world_size].clone())  # a view would keep all of x
     for p, e in zip(ddp.parameters(), whole.parameters(), strict=True):
         most = e.grad.abs().max()  # many layers make small gradients
         torch.testing.assert_close(p.grad / most, e.grad / most, msg="gradient differs")

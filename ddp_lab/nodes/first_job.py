@@ -25,8 +25,8 @@ SMALL = 256, (2**12, 2**18, 2**22)  # side of the matrix, bytes to send: for CPU
 LARGE = 8192, (2**12, 2**20, 2**28)  # for GPUs of their own
 
 
-def fastest(work, rounds):
-    """Return the seconds of the fastest of some rounds."""
+def times(work, rounds):
+    """Return the seconds of each round."""
     seconds = []
     for _ in range(rounds + 1):
         start = time.perf_counter()
@@ -34,13 +34,14 @@ def fastest(work, rounds):
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # the host runs ahead of the card
         seconds.append(time.perf_counter() - start)
-    return min(seconds[1:])  # the first round connects and warms up
+    return seconds[1:]  # the first round connects and warms up
 
 
 def card(side, device):
     """Return this card's seconds for a matrix product, and check the product."""
     ones = torch.ones(side, side, device=device)
-    seconds = fastest(lambda: ones @ ones, rounds=50)
+    # The median: a card that is throttled now and then has fast rounds, too.
+    seconds = statistics.median(times(lambda: ones @ ones, rounds=50))
     if not (ones @ ones == side).all():
         raise AssertionError("this card computes wrong numbers")
     return seconds
@@ -49,7 +50,7 @@ def card(side, device):
 def wire(size, rank, world_size, device):
     """Return the seconds of an all_reduce of so many bytes, and its busbw in GB/s."""
     numbers = torch.zeros(size // 4, device=device)
-    seconds = fastest(lambda: dist.all_reduce(numbers), rounds=3)
+    seconds = min(times(lambda: dist.all_reduce(numbers), rounds=3))
     numbers += rank + 1
     dist.all_reduce(numbers)  # every rank now holds 1 + 2 + ... + world_size
     if not (numbers == world_size * (world_size + 1) / 2).all():

@@ -9,6 +9,7 @@ Written by notebooks/A4_what_old_pages_say.ipynb.
 
 import gc
 import json
+import math
 import os
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def row_23(rank, world_size):
     loss = model(samples.view(-1, 1)).mean()
     loss.backward()  # every rank now holds the mean of all ranks' gradients
     SEEN["loss"], gradient = round(loss.item(), 4), model.module.weight.grad.item()
-    if abs(gradient - (5 * world_size + 1) / 2) > 1e-5:
+    if not math.isclose(gradient, (5 * world_size + 1) / 2, abs_tol=1e-5):
         raise AssertionError(f"{gradient} is not the mean of all samples")
     return [len(set(told(SEEN["loss"]))), len(set(told(gradient)))], [1, 1]
 

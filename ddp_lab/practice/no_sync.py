@@ -9,6 +9,7 @@ Written by notebooks/05_ddp_in_practice.ipynb.
 
 import gc
 import json
+import math
 import os
 import time
 from contextlib import contextmanager, nullcontext
@@ -86,7 +87,8 @@ def main(rank, world_size, device):
     facts = {}
     for way in (every, no_sync, around_backward):
         facts[way.__name__] = accumulate(way, samples, rank, device)
-        if abs(facts[way.__name__]["gradient"] - samples.mean().item()) > 1e-4:
+        gradient = facts[way.__name__]["gradient"]
+        if not math.isclose(gradient, samples.mean(), abs_tol=1e-4):
             raise AssertionError(f"{way.__name__}: expected {samples.mean():.2f}")
     if facts["no_sync"]["all_reduces"] != 1:
         raise AssertionError("no_sync should leave one all_reduce")

@@ -55,7 +55,8 @@ def main(rank, world_size, device):
     slow, meeting = world_size - 1, f"backward {SLEEPY}"
     did = train(rank == slow, device)
     ends = {label: end for label, _, end in did}
-    woke = torch.tensor(ends.get(f"nap {SLEEPY}", 0), dtype=torch.float64)
+    woke = ends[f"nap {SLEEPY}"] if rank == slow else 0
+    woke = torch.tensor(woke, dtype=torch.float64)
     dist.broadcast(woke, src=slow)  # every rank now knows when the sleeper woke
     if rank == slow:
         print(f"[rank {rank}] napped before forward {SLEEPY}", flush=True)

@@ -70,7 +70,7 @@ def network():
 
 
 def main(rank, world_size, device):
-    os.environ["KINETO_LOG_LEVEL"] = "6"  # the profiler's own log lines
+    os.environ["KINETO_LOG_LEVEL"] = "6"  # hides the profiler's own log lines
     torch.set_num_threads(1)
     folder = Path(*sys.argv[1:2] or [tempfile.gettempdir(), "traces"])
     folder.mkdir(parents=True, exist_ok=True)

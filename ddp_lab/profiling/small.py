@@ -52,7 +52,7 @@ def ops(path):
 
 
 def main(rank, world_size, device):
-    os.environ["KINETO_LOG_LEVEL"] = "6"  # the profiler's own log lines
+    os.environ["KINETO_LOG_LEVEL"] = "6"  # hides the profiler's own log lines
     torch.set_num_threads(1)
     counts = {}
     for way, options in WAYS.items():

@@ -16,7 +16,11 @@ Each moment of a step belongs to one of five kinds:
     waiting   as messages, but another rank has not come to the collective yet
     Python    none of these: the host prepares the next call
 
-The biggest kind of the rank that waits longest is the verdict.
+The biggest kind of the rank that waits longest is the verdict. The profiler's own cost
+is in Python. Where waiting cannot be told from messages, a line says why: traces are
+missing, a group has some of the ranks only, send and recv, or ranks that make different
+numbers of calls of one name. Clocks are compared by the ends of the collectives that
+all ranks leave together.
 """
 
 import gzip
@@ -32,15 +36,21 @@ from statistics import mean, median
 
 KINDS = "kernels", "loader", "messages", "waiting", "Python"
 ADVICE = {
-    "loader": "more workers, or less work per sample; pin_memory if copies show",
+    "loader": "more workers, or less work per sample",
     "kernels": "the device is busy: bf16, torch.compile, a larger batch, more ranks",
-    "messages": "overlap with backward, fewer steps or fewer bytes, a faster wire",
+    "messages": "overlap with backward, fewer or larger calls, fewer bytes",
     "waiting": "look at the rank that comes last, not at the ranks that wait",
     "Python": "larger batches, torch.compile, no .item(); or a loader of your own",
 }
 SHORT = 20.0  # µs: an op of a CPU that computes for less is a call and little more
 LOADER = "enumerate(DataLoader)"
-COLLECTIVE = "gloo:", "mpi:", "ucc:"  # on a CPU; on a GPU, what has "nccl" in its name
+COLLECTIVE = "gloo:", "mpi:", "ucc:"  # and kernels of a GPU with "nccl" in their names
+OUTSIDE = "c10d::", "autograd::", "torch::"  # ops that only call others
+# What all ranks leave together, as each of them needs something from all the others.
+TOGETHER = re.compile(
+    "all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier", re.IGNORECASE
+)
+ONE_TO_ONE = re.compile("send|recv", re.IGNORECASE)
 
 
 @dataclass
@@ -51,8 +61,10 @@ class Rank:
     steps: list
     loads: list
     computes: list
+    copies: list  # to the GPU; they are among the loads
     collectives: list  # of [start, end, name], by their start
     ranks: int  # of the whole job
+    parts: bool  # whether a process group has some of them only
 
 
 def read(path):
@@ -73,20 +85,22 @@ def read(path):
         raise SystemExit(f"{path}: no steps: profile(schedule=...), prof.step()")
     loads = [e["span"] for e in notes if e["name"].startswith(LOADER)]
     kernels = [e for e in events if e.get("cat") in ("kernel", "gpu_memset")]
+    sends = [e for e in notes if e["name"].startswith(COLLECTIVE)]
+    sends += [e for e in kernels if "nccl" in e["name"].lower()]
+    moved = [e for e in events if e.get("cat") == "gpu_memcpy"]
+    copies = [e["span"] for e in moved if "HtoD" in e["name"]]
     if kernels:
-        sends = [e for e in kernels if "nccl" in e["name"].lower()]
         computes = [e["span"] for e in kernels if "nccl" not in e["name"].lower()]
-        copies = [e for e in events if e.get("cat") == "gpu_memcpy"]
-        loads += [e["span"] for e in copies if "HtoD" in e["name"]]
-        computes += [e["span"] for e in copies if "HtoD" not in e["name"]]
+        computes += [e["span"] for e in moved if "HtoD" not in e["name"]]
     else:
-        sends = [e for e in notes if e["name"].startswith(COLLECTIVE)]
         computes = minus(union(computing(events)), union(loads))
     sends = sorted([*e["span"], e["name"]] for e in sends)
     # The first step of a trace has the profiler's own start in it.
     steps = steps[1:] if len(steps) > 2 else steps
-    size = told.get("world_size", 1)
-    return Rank(told.get("rank", 0), steps, union(loads), union(computes), sends, size)
+    size, groups = told.get("world_size", 1), told.get("pg_config", [])
+    parts = any(group.get("pg_size", size) < size for group in groups)
+    spans = steps, union(loads + copies), union(computes), union(copies), sends
+    return Rank(told.get("rank", 0), *spans, size, parts)
 
 
 def computing(events):
@@ -104,11 +118,13 @@ def computing(events):
                 open_ops[-1]["own"] -= event["dur"]
             event["own"] = event["dur"]
             open_ops.append(event)
-        outside = "c10d::", "autograd::", "torch::", "torch.", "DistributedData"
+        # An autograd.Function of yours has no "::" in its name: its lines are Python.
         found += [
             event["span"]
             for event in ops
-            if event["own"] >= SHORT and not event["name"].startswith(outside)
+            if event["own"] >= SHORT
+            and "::" in event["name"]
+            and not event["name"].startswith(OUTSIDE)
         ]
     return found
 
@@ -144,29 +160,54 @@ def minus(some, others):
     return both(some, [[*gap] for gap in zip(edges[::2], edges[1::2], strict=True)])
 
 
+def by_name(ranks):
+    """Return each collective's calls, by name and rank."""
+    names = sorted({name for rank in ranks for _, _, name in rank.collectives})
+    return {
+        name: [[c[:2] for c in rank.collectives if c[2] == name] for rank in ranks]
+        for name in names
+    }
+
+
+def unclear(ranks):
+    """Return the collectives in which waiting cannot be told, and why."""
+    calls, why = by_name(ranks), {}
+    for name, each in calls.items():
+        if len(ranks) < ranks[0].ranks:
+            why[name] = f"{len(ranks)} of {ranks[0].ranks} traces"
+        elif any(rank.parts for rank in ranks):
+            why[name] = "a group has some of the ranks only"
+        elif ONE_TO_ONE.search(name):
+            why[name] = "send and recv"
+        elif len({*map(len, each)}) > 1:
+            why[name] = f"not equally many calls of {name[:40]}"
+    return why
+
+
 def split(ranks):
     """Return, by rank, when it waited in collectives, and when these moved data.
 
-    All ranks leave a collective together, so the rank that was in it for the shortest
-    time came last, and what the others took longer they waited: no common clock is
-    needed. Where the clocks agree, they waited until the last one came, and no longer.
-    If one rank's trace is missing, nobody can tell: all of it is messages.
+    A rank waits until the last one comes. Where clocks differ, all_reduce and its like
+    tell by how much, as all ranks leave these together; and no rank waits for longer
+    than its call took more than that of the last one.
     """
     waits, moves = [[] for _ in ranks], [[] for _ in ranks]
-    for name in sorted({name for rank in ranks for _, _, name in rank.collectives}):
-        each = [[c for c in rank.collectives if c[2] == name] for rank in ranks]
-        common = len({*map(len, each)}) == 1 < len(ranks) == ranks[0].ranks
-        if not common or re.search("send|recv", name, re.IGNORECASE):
-            for place, calls in enumerate(each):
-                moves[place] += [[start, end] for start, end, _ in calls]
-            continue
-        for calls in zip(*each, strict=True):  # the same call, on each rank
-            least = min(end - start for start, end, _ in calls)
-            last, first = max(c[0] for c in calls), min(c[1] for c in calls)
-            for place, (start, end, _) in enumerate(calls):
-                came = min(last, end - least) if last < first else end - least
-                waits[place].append([start, came])
-                moves[place].append([came, end])
+    calls, why = by_name(ranks), unclear(ranks)
+    for name in why:
+        for place, each in enumerate(calls.pop(name)):
+            moves[place] += each
+    same = {name: [*zip(*each, strict=True)] for name, each in calls.items()}
+    met = [row for name, rows in same.items() if TOGETHER.search(name) for row in rows]
+    ahead = [
+        median([row[p][1] - row[0][1] for row in met] or [0]) for p in range(len(ranks))
+    ]
+    for row in (row for rows in same.values() for row in rows):  # the same call
+        last = max(start - a for (start, _), a in zip(row, ahead, strict=True))
+        least = min(end - start for start, end in row)
+        for place, (start, end) in enumerate(row):
+            came = max(start, min(last + ahead[place], end - least))
+            waits[place].append([start, came])
+            moves[place].append([came, end])
     return [*map(union, waits)], [*map(union, moves)]
 
 
@@ -222,11 +263,15 @@ def say(ranks):
         yield f"rank {rank.number:<6}" + "".join(
             f"{time:10.1f}" for time in [*times, sum(times)]
         )
-    if ranks[0].ranks > len(ranks):
-        yield f"{len(ranks)} of {ranks[0].ranks} traces: waiting counts as messages"
+    why = sorted({*unclear(ranks).values()})
+    for reason in why:
+        yield f"{reason}: waiting counts as messages"
     verdict = max(KINDS, key=shares.get)
-    whole = sum(shares.values())
-    yield f"verdict: {verdict}, {shares[verdict]:.1f} of {whole:.1f} ms"
+    told = "messages or waiting" if why and verdict == "messages" else verdict
+    yield (
+        f"verdict: {told}, {shares[verdict]:.1f} of {sum(shares.values()):.1f} ms, "
+        "by step those of the rank that waits longest"
+    )
     if verdict == "waiting":
         place, times = Counter(late).most_common(1)[0]
         yield f"  rank {ranks[place].number} comes last in {times} of {len(late)} steps"
@@ -238,6 +283,12 @@ def say(ranks):
         }
         kind = max(more, key=more.get)
         yield f"  it spends {more[kind]:.1f} ms more than the others on: {kind}"
+    copied = mean(
+        sum(b - a for a, b in both(rank.steps, rank.copies)) / 1000 / len(rank.steps)
+        for rank in ranks
+    )
+    if verdict == "loader" and copied > shares["loader"] / 2:
+        yield "  mostly copies to the GPU: pin_memory; or are weights kept on the host?"
     yield f"  {ADVICE[verdict]}"
 
 

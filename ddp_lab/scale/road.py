@@ -47,7 +47,7 @@ class Training:
     devices: int
     machine: int  # devices of a machine
     memory: float  # of a device
-    flops: float  # of a device: what it reaches on large matrices
+    flops: float  # of a device: what it reaches in a step, waiting aside
     fast: float  # from a device to another one of its machine
     slow: float  # to other machines: a device's share of its machine's cards
     host: float = 256 * GB  # main memory, for each device

@@ -6,6 +6,7 @@ With the same samples it makes the same steps in this process, and compares.
 """
 
 import functools
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -221,7 +222,7 @@ def compare(
         )
     for name, tensor in weights.items():
         off = (found[0][name] - tensor).abs().max().item()
-        if off > 1e-3:
+        if not off < 1e-3:
             raise Wrong(
                 f"on {ranks} ranks {name} ends {off:.3f} away from one process that "
                 f"takes the same steps: look at {look_at}"
@@ -256,13 +257,13 @@ def printed(
             f"not {[*range(first, EPOCHS)]}"
         )
     for line, loss in zip(lines, losses[first:], strict=True):
-        if abs(float(line[2]) - loss.item()) > 1.5e-3:
+        if not math.isclose(float(line[2]), loss, abs_tol=1.5e-3):
             raise Wrong(
                 f"on {ranks} ranks epoch {line[1]} prints the loss {line[2]}; that of "
                 f"the global batch is {loss:.3f}"
             )
     error = mean_error(weights)
-    if abs(float(lines[-1][3]) - error) > 1.5e-3:
+    if not math.isclose(float(lines[-1][3]), error, abs_tol=1.5e-3):
         raise Wrong(
             f"on {ranks} ranks the last error printed is {lines[-1][3]}; the mean over "
             f"all {len(TESTED)} test samples is {error:.3f}"

@@ -1,4 +1,4 @@
-"""A training script for one device or many; it goes on from its last checkpoint.
+"""A training script for any number of devices, under torchrun; it can resume.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/script/train.py
 

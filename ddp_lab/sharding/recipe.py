@@ -1,4 +1,4 @@
-"""Train a model that fits on no rank: meta, shard, fill, train, save, resume.
+"""Train a model that fits on no GPU: meta, shard, fill, train, save, resume.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/recipe.py
 
@@ -58,9 +58,9 @@ def waves(time=32, width=96):
 
 
 def build(mesh, weights, half=torch.bfloat16):
-    """Return model and optimizer; rank 0 has the whole weights, the others have {}."""
+    """Return model and optimizer; rank 0 has all weights in host memory, others {}."""
     with torch.device("meta"):
-        model = WaveGPT()  # no rank has memory for all of it
+        model = WaveGPT()  # shapes, and no memory
     policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
     for block in model.blocks:
         if mesh.device_type != "cpu":  # there it would take too long for a lesson
@@ -146,7 +146,8 @@ def train(mesh, folder, group, expected, half=torch.float32):
     model, optimizer = build(mesh, weights, half)
     saved = os.path.exists(f"{folder}/.metadata")  # the last file to be written
     first = load(model, optimizer, folder) if saved else 0
-    losses, future = [], None
+    losses, future, seen = [], None, set()
+    model.norm.register_forward_pre_hook(lambda _, args: seen.add(args[0].dtype))
     for number in range(first, STEPS):
         mine = rows(number, mesh.device_type, mesh.size(), mesh.get_rank())
         loss, norm = step(model, optimizer, mine)
@@ -158,6 +159,7 @@ def train(mesh, folder, group, expected, half=torch.float32):
             future = save(model, optimizer, SAVED_AFTER, folder, group)
     if future:
         future.result()  # the folder is complete
+    assert seen == {half}, f"the blocks computed in {seen}"
     digits = 3 if half is torch.float32 else 1
     return [first, [round(loss, digits) for loss in losses]]
 

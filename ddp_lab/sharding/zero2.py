@@ -1,4 +1,4 @@
-"""ZeRO-2: gradients are whole for one block at a time, and otherwise sharded.
+"""ZeRO-2: a block's gradients are whole only until the last of them is made.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/zero2.py
 

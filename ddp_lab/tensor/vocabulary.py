@@ -132,7 +132,7 @@ def check(step, apart, net, expected):
     for name, p in net.named_parameters():
         if not torch.allclose(p.grad, share(name, whole[name]), rtol=0, atol=1e-12):
             wrong.append(name)
-    if wrong or apart > 1e-12:
+    if wrong or not apart <= 1e-12:
         told = f"loss {apart:.0e} off, {len(wrong)} of {len(whole)} gradients differ"
         raise AssertionError(f"step {step}: {told}: {', '.join(wrong)}")
 

@@ -1144,6 +1144,167 @@ if odd: {HUNG}
         line="if odd: time.sleep",
     ),
     Fault(
+        "its_thread_listens_while_it_sleeps",
+        "import threading\nside = dist.new_group()\nhear = tensor.clone(), 0, side\n"
+        "if rank: threading.Thread(target=dist.recv, args=hear).start()\n"
+        f"if odd: {HUNG}",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause="Absent 1: has not come, and ranks 0 and 2 wait in barrier",
+        line="if odd: time.sleep",
+    ),
+    Fault(
+        "others_are_slow",  # at a line before the one where it waits
+        f"if not odd: {HUNG}",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        symptom="absent",
+        cause="Absent: ranks 0 and 2 have not come, and rank 1 waits in barrier",
+        line="if not odd: time.sleep",
+    ),
+    Fault(
+        "polls_until_it_breaks",
+        "work = dist.all_reduce(tensor, async_op=True) if not odd else None\n"
+        f"if odd: {HUNG}\n"
+        "while True:\n    if work.is_completed(): break\n    time.sleep(0.01)",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause="Absent 1: has not come, and ranks 0 and 2 wait in all_reduce",
+        line="if odd: time.sleep",
+    ),
+    Fault(
+        "waits_for_the_newer_of_two_calls",
+        "pairs = dist.new_group([0, 2]), dist.new_group([0, 1])\n"
+        f"if rank: {HUNG}\n"
+        "older = dist.all_reduce(tensor, group=pairs[0], async_op=True)\n"
+        "newer = dist.all_reduce(tensor, group=pairs[1], async_op=True)\n"
+        "newer.wait()",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause="Absent 1: has not come, and rank 0 waits in all_reduce",
+        line="if rank: time.sleep",
+    ),
+    Fault(
+        "its_own_words_are_those_of_a_victim",
+        "if odd: raise RuntimeError('no upload: Connection reset by peer')\n"
+        "dist.all_reduce(tensor)",
+        ranks=(3,),
+        kind="exception",
+        cause="RuntimeError: no upload: Connection reset by peer$",
+        line="if odd: raise RuntimeError",
+    ),
+    Fault(
+        "leaves_by_sys_exit",
+        "if odd: sys.exit()\ndist.all_reduce(tensor)",
+        ranks=(3,),
+        kind="exception",
+        symptom="absent",
+        cause="Absent 1: has left, and ranks 0 and 2 wait in all_reduce",
+        line="if odd: sys.exit()",
+    ),
+    Fault(
+        "a_thread_calls_on_the_same_group",
+        "import threading\n"
+        "def save():\n"
+        "    if odd: time.sleep(2)\n"
+        "    dist.broadcast(tensor, 0)\n"
+        "threading.Thread(target=save).start()\n"
+        "if not odd: time.sleep(1)\n"
+        "dist.all_reduce(tensor)",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        symptom="different calls",
+        cause="CallsDiffer: call 2 is broadcast of .* on ranks 0 and 2, but",
+    ),
+    Fault(
+        "raised_but_takes_part",
+        "class Section:\n"
+        "    def __enter__(self): pass\n"
+        "    def __exit__(self, *error):\n"
+        "        dist.barrier()\n"
+        "        return True\n"
+        "with Section():\n"
+        "    if odd: raise OSError('no cache')\n"
+        "    if rank == 2: time.sleep(600)",
+        ranks=(3,),
+        kind="timeout",
+        rank=2,
+        symptom="absent",
+        cause="Absent 2: has not come, and rank 0 waits in barrier",
+        line="if rank == 2: time.sleep",
+        report=("1: has raised OSError: no cache, and waits in barrier",),
+    ),
+    Fault(
+        "a_broadcast_in_turn_is_skipped",
+        "tensor = torch.ones(2_000_000)\n"
+        "for source in range(world_size):\n"
+        "    if (rank, source) != (2, 0): dist.broadcast(tensor, source)",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        symptom="different calls",
+        cause="RootsDiffer: the ranks wait in broadcast with different src: 0 on rank",
+    ),
+    Fault(
+        "its_thread_crashes",
+        "import ctypes, threading\n"
+        "def decode(): ctypes.string_at(0)\n"
+        "if odd: threading.Thread(target=decode).start()\n"
+        f"{HUNG}",
+        ranks=(2,),
+        kind="signal",
+        symptom="crash",
+        cause="Signalled 1: ended by SIGSEGV",
+        line="def decode",
+    ),
+    Fault(
+        "others_lose_patience",
+        f"if odd: {HUNG}\n"
+        "work, end = dist.all_reduce(tensor, async_op=True), time.time() + 2\n"
+        "while not work.is_completed():\n"
+        "    time.sleep(0.01)\n"
+        "    if time.time() > end: raise TimeoutError('no answer')",
+        ranks=(3,),
+        kind="exception",
+        rank=ANY,
+        cause="TimeoutError: no answer",
+        report=("1: stands at .*if odd: time.sleep",),
+    ),
+    Fault(
+        "a_helper_waits_for_each",
+        "def take(source): dist.irecv(torch.ones(8), source).wait()\n"
+        "if odd: take(2)\n"
+        "elif rank: take(0)\n"
+        "else: take(1)",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        symptom="cycle",
+        cause=r"Apart: every rank waits in Work\.wait, so nobody answers",
+        report=(
+            r"1: waits in Work\.wait .*, called at \S+:13",
+            r"2: waits in Work\.wait .*, called at \S+:14",
+        ),
+    ),
+    Fault(
+        "numbers_pair_that_do_not_belong_together",
+        "for _ in range(7 if odd else 8):\n"
+        "    dist.all_reduce(torch.tensor(1.0))\n"
+        "dist.all_reduce(torch.tensor(0.5))\n"
+        "sys.exit()",
+        ranks=(3,),
+        kind="exception",
+        symptom="absent",
+        cause="Absent 1: has left, and ranks 0 and 2 wait in all_reduce; all_reduce at "
+        r"\S+:13 was made 8 times on ranks 0 and 2, but 7 times on rank 1 at",
+        line="sys.exit()",
+    ),
+    Fault(
         "waits_for_a_store_it_holds",
         "import types\nimport torch.distributed.distributed_c10d as c10d\n"
         "board = types.SimpleNamespace(kv=c10d._get_default_store())\n"

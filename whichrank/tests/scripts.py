@@ -1333,6 +1333,25 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
     opt.step()
 """,
     ),
+    "the optimizer is made before the model is cut": (
+        "none of the 4 weights of this AdamW ever got a gradient",
+        """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+net = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+opt = torch.optim.AdamW(net.parameters(), 0.01)
+net = parallelize_module(
+    net,
+    init_device_mesh("cpu", (world,)),
+    {"0": ColwiseParallel(), "1": ColwiseParallel()},
+)
+for step in range(12):
+    x = torch.randn(10, 8)
+    net[1](net[0](x).repeat(1, world)).sum().backward()
+    opt.step()
+""",
+    ),
     "an EMA from before DDP": (
         "A copy of the model differs among ranks",
         """\

@@ -36,6 +36,7 @@ HERE, THERE = Frame("a.py", 20, "main"), Frame("a.py", 30, "step")
 SMALL = Call("all_reduce", "all_reduce", "0", 2, ((4,),), ("float32",), 0, 0, HERE)
 LARGE = replace(SMALL, shapes=((7,),), frame=THERE)
 HELPER = replace(SMALL, callers=(Frame("b.py", 7, "main"),))
+OTHER = Frame("b.py", 9, "main")
 SENT = replace(SMALL, part="gradients, in backward")
 
 
@@ -104,7 +105,8 @@ CAUSES = [
     replace(DIFFER, before=COUNTED),
     replace(DIFFER, before=replace(COUNTED, since=SMALL)),
     replace(DIFFER, calls={0: SENT, 1: LARGE}, before=replace(COUNTED, call=SENT)),
-    replace(DIFFER, calls={0: HELPER, 1: LARGE}),
+    replace(DIFFER, calls={0: HELPER, 1: replace(LARGE, callers=(OTHER,))}),
+    replace(DIFFER, calls={0: SMALL, 1: LARGE}, raced=True),
     replace(DIFFER, calls={0: replace(SMALL, number=0), 1: replace(LARGE, number=0)}),
     waiting.RootsDiffer(
         name="src", stands=(waits(0, "broadcast", root=0), waits(1, root=1))

@@ -291,8 +291,10 @@ def test_who_waits_for_some_that_are_apart_is_not_the_odd_one():
     found = diagnose(waiting(0, "barrier"), *apart)
     assert found.rank is None
     assert told(found) == (Absent, [1, 2], [0])
-    together = diagnose(waiting(0, "barrier"), apart[0], apart[0])
-    assert (together.rank, told(together)) == (0, (Absent, [1, 2], [0]))
+    for line, rank in ((9, None), (20, 0)):  # before its line, and past it
+        together = [RankLog(stack=[Frame("a.py", line, "main")])] * 2
+        found = diagnose(waiting(0, "barrier"), *together)
+        assert (found.rank, told(found)) == (rank, (Absent, [1, 2], [0]))
 
 
 def test_a_cycle_is_found_wherever_it_is():
@@ -486,6 +488,7 @@ def test_a_victim_may_hide_what_led_to_its_error():
         raised = errors.raised(error)
     assert raised["error"] == "ValueError: could not sync"
     assert "Connection" not in raised["traceback"], "what is shown keeps to `from None`"
+    raised["frames"] = stacks.from_lists(raised["frames"])
     assert RankLog(code=1, raised=Uncaught(**raised)).heard.gave_up
 
 
@@ -888,3 +891,22 @@ def test_a_run_that_was_stopped_by_hand_says_so():
     assert failure.why == Stopped(by="interrupt", limit=failure.why.limit)
     assert [stand.printed for stand in failure.by_rank.values()] == ["a line", ""]
     assert codes == [None, None]
+
+
+def test_who_waits_for_a_future_of_torch_waits(tmp_path):
+    (tmp_path / "a.py").write_text("fut.wait()\n")
+    for value, name in (("<Future at 0x1>", "Work.wait"), ("<Event at 0x1>", "")):
+        frame = Frame(str(tmp_path / "a.py"), 1, "main", {"fut": value})
+        (stand,) = stands.find_stands([RankLog(stack=[frame])])
+        assert stand.name == name
+
+
+def test_what_a_program_raises_is_its_own_unless_it_quotes_torch(tmp_path):
+    (tmp_path / "a.py").write_text("raise RuntimeError(words)\n")
+    frames = [Frame(str(tmp_path / "a.py"), 1, "main")]
+    for words, gave_up in (
+        ("no upload: Connection reset by peer", False),
+        ("a thread: [gloo/transport/tcp/pair.cc:1] Connection reset by peer", True),
+    ):
+        raised = Uncaught(f"RuntimeError: {words}", frames=frames)
+        assert RankLog(code=1, raised=raised).heard.gave_up is gave_up

@@ -5,6 +5,7 @@ scripts.py has both.
 
 import json
 import threading
+from functools import partial
 
 import pytest
 import record_facts
@@ -13,6 +14,7 @@ from record_facts import LIMITS, SCRIPTS
 from scripts import HEAD, NOTED, RIGHT, WRONG
 from support import FULL, SOURCE, Later
 
+from whichrank import Limits
 from whichrank.examination import examined
 from whichrank.examination.facts import (
     Averaged,
@@ -35,9 +37,10 @@ from whichrank.examination.facts import (
     as_json,
     from_json,
 )
-from whichrank.examination.page import Page
+from whichrank.examination.page import Page, alone
 from whichrank.examination.questions.drift import same_weights
 from whichrank.run import cold
+from whichrank.run.ports import free_port
 from whichrank.terminal import follow
 from whichrank.terminal.main import main
 
@@ -182,14 +185,126 @@ def test_a_rank_that_fails_is_not_said_to_have_fewer_batches(tmp_path):
     assert "differ where the script has failed" in told and "✗" not in told, told
 
 
-def test_the_command(monkeypatch, capsys):
+def test_the_command(monkeypatch, capsys, tmp_path):
     def run(launcher, words, silence, whole):
         record_facts.leave(KEPT["set_epoch is forgotten"], words)
         return 0
 
     monkeypatch.setattr(follow, "run", run)
-    assert main(["examine", "train.py"]) == 1
-    assert "Call `sampler.set_epoch(epoch)`" in capsys.readouterr().out
+    kept = tmp_path / "page.json"
+    assert main(["examine", "--json", str(kept), "train.py"]) == 1
+    told, told_again = capsys.readouterr().out, json.loads(kept.read_text())
+    assert "Call `sampler.set_epoch(epoch)`" in told and not told_again["well"]
+    assert [each["mark"] for each in told_again["found"]][:2] == ["✗", "✓"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "code"),
+    [
+        ("a loop", 0, 0),
+        ("a loop", 7, 7),
+        ("set_epoch is forgotten", 0, 1),
+        ("set_epoch is forgotten", KeyboardInterrupt, 130),
+    ],
+)
+def test_what_the_command_ends_with(name, ends, code, monkeypatch, capsys):
+    def run(launcher, words, silence, whole):
+        record_facts.leave(KEPT[name], words)
+        if ends is KeyboardInterrupt:
+            raise ends
+        return ends
+
+    monkeypatch.setattr(follow, "run", run)
+    assert main(["examine", "train.py"]) == code
+    assert "steps of" in capsys.readouterr().out
+
+
+def test_who_trains_nothing_is_not_said_to_train_alone(monkeypatch):
+    for ranks in (
+        [Witnessed()] * 2,
+        [Witnessed(optimizers=[stepped(1)], failed=True)] * 2,
+    ):
+        assert alone(ranks) == ""
+    assert "joins no process group" in alone([Witnessed(optimizers=[stepped(1)])] * 2)
+
+
+MESH = """\
+import os
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
+torch.manual_seed(0)
+model = parallelize_module(torch.nn.Linear(8, 4), mesh, ColwiseParallel())
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(5):
+    model(torch.randn(2, 8)).sum().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("source", "words", "well"),
+    [
+        (MESH, "5 steps of SGD", True),
+        (
+            "import torch\nraise SystemExit('at least one GPU is needed')",
+            "no step",
+            False,
+        ),
+        (MESH.replace("5", "2") + "1 / 0\n", "failed on rank 0", True),
+    ],
+)
+def test_a_mesh_joins_and_who_fails_early_is_not_accused(source, words, well, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    told = page(script)
+    assert words in told.numbers and told.well == well and "✗" not in str(told), told
+
+
+SPAWNS = """\
+import os
+import torch.multiprocessing
+
+
+def train(rank, world):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", {port!r}
+    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(rank), str(world)
+    exec({body!r}, {{}})
+
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, (3,), nprocs=3)
+"""
+
+
+@FULL
+@pytest.mark.processes
+def test_ranks_that_a_script_spawns_are_seen(tmp_path):
+    body = f"FOLDER = {str(tmp_path)!r}\n{HEAD}{WRONG['no sampler'][1]}"
+    script = tmp_path / "train.py"
+    script.write_text(SPAWNS.format(port=str(free_port()), body=body))
+    patient = partial(torchrun, limits=Limits(silence=240))  # each imports torch
+    told = examined.examine([str(script)], 2, 20, patient)
+    assert told and told.ranks == 3 and "ranks 0 and 1 got the same batch" in str(told)
+
+
+@FULL
+@pytest.mark.processes
+def test_a_module_of_a_package_is_examined(tmp_path, monkeypatch, capfd):
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "net.py").write_text("from torch import nn\nnet = nn.Linear(8, 1)\n")
+    source = RIGHT["a loop"].replace("nn.Sequential(", "nn.Sequential(net, ")
+    source = source.replace("nn.Linear(8, 16)", "nn.Linear(1, 16)")
+    (folder / "train.py").write_text(f"from .net import net\n{HEAD}{source}")
+    monkeypatch.chdir(tmp_path)
+    assert main(["examine", "-m", "package.train"]) == 0
+    told = capfd.readouterr().out
+    assert "examined: -m package.train" in told and "6 weights of ranks 0 and 1" in told
 
 
 @FULL  # nothing is warm

@@ -4,6 +4,7 @@ test_terminal.py asks about living programs.
 """
 
 import os
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -307,7 +308,8 @@ def test_who_has_moved(first, last, moved):
 
 def test_a_rank_is_busy_or_its_threads_speak_for_it(monkeypatch):
     """The looks at a process, as psutil and py-spy give them."""
-    threads = [("t", stack(30, "barrier")), (MAIN, stack(20))]
+    joins = [Frame(threading.__file__, 0, "join"), *stack(20)]
+    threads = [("t", stack(30, "barrier")), (MAIN, joins)]
     monkeypatch.setattr(probe, "dump", lambda *_, **__: (threads, ""))
     monkeypatch.setattr(looks, "_woken", lambda pid: Counter())
     one = replace(looks.look(os.getpid()), time=0.0, cpu=0.0)

@@ -44,7 +44,7 @@ MISTAKES = mistakes(
 > fail: last weights: rank 0
 -    torch.set_rng_state(own["dropout"])
 
-@@ kills: a checkpoint is used up by loading it
+@@ kills, writing, cut, rotten: a checkpoint is used up by loading it
 > fail: rank 0 expected to go on from step 10, got 6
          put_back(run, {"shared": saved["shared"], "own": own})
 +        dist.barrier()
@@ -55,7 +55,7 @@ MISTAKES = mistakes(
 -        path = folder / f"step_{run.done:08}.pt"
 +        path = folder / f"step_{run.done}.pt"
 
-@@ kills, writing, whole: the newest by its time
+@@ kills, writing, whole, cut, rotten: the newest by its time
 > fail: rank 0 expected to go on from step
 -    for path in sorted(folder.glob("step_*.pt"), reverse=True):
 +    for path in sorted(folder.glob("step_*.pt"), key=lambda p: -p.stat().st_mtime_ns):

@@ -1,5 +1,6 @@
 """Assignment 1, Ring: all_reduce out of send and recv."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def over_budget(diary: list[dict], ranks: int, size: int) -> Verdict | None:
     """Say so if a rank sends another number of bytes than a ring needs for `size`."""
     budget = 2 * (ranks - 1) / ranks * size
     for rank, sent in enumerate(bytes_of(diary, ranks, "rank")):
-        if abs(sent - budget) > BYTES_SLACK * budget:
+        if not math.isclose(sent, budget, abs_tol=BYTES_SLACK * budget):
             told = f"rank {rank} sends {sent:,} bytes, expected {budget:,.0f}"
             return fail(f"{told} = 2 (n - 1) / n · S, ± {BYTES_SLACK:.0%}")
     return None

@@ -57,15 +57,16 @@ def write_parts(folder, damage, rank):
     for step, kinds in damage.items():
         path = parts[step] = Path(folder, f"step_{step}.pt")
         part = torch.randn(FLOATS)
-        part[: random.randrange(FLOATS // 2)] = 0  # zeros by nature, few or many
+        begin = random.randrange(FLOATS)  # zeros by nature, few or many, anywhere
+        part[begin : begin + random.randrange(FLOATS // 2)] = 0
         torch.save({"step": step, "part": part}, path)
         whole, numbers = path.read_bytes(), part.numpy().tobytes()
         if kinds[rank] == "cut":
             path.write_bytes(whole[: random.randrange(len(whole))])
         elif kinds[rank] == "zeros":
-            zeros = bytes(random.randrange(40, len(numbers) // 20, 4))  # few
-            lost = numbers[len(numbers) // 2 :][: len(zeros)]
-            path.write_bytes(whole.replace(lost, zeros))
+            at = 4 * random.choice(part.nonzero()).item()  # where a number is no zero
+            lost = numbers[at:][: random.randrange(40, len(numbers) // 20, 4)]  # few
+            path.write_bytes(whole.replace(lost, bytes(len(lost))))
             assert zipfile.is_zipfile(path), "a check of the form does not see it"
     return parts
 

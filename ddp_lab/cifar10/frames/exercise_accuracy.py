@@ -7,6 +7,7 @@ DistributedSampler, which pads. Until `class_accuracy` is written:
 """
 
 import json
+import math
 
 import torch
 import torch.distributed as dist
@@ -68,7 +69,7 @@ def try_images(guesses, labels, rank, device):
     right = guesses == labels
     classes = [right[labels == c].double().mean().item() for c in range(CLASSES)]
     answer, expected = float(answer), sum(classes) / CLASSES
-    if abs(answer - expected) > 1e-6:
+    if not math.isclose(answer, expected, abs_tol=1e-6):
         told = f"accuracy {answer:.6f}, expected {expected:.6f}"
         raise AssertionError(f"{len(labels)} images: {told}")
     return answer

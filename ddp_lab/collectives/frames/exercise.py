@@ -40,10 +40,14 @@ class TwoCollectives(TorchDispatchMode):
 
 
 def tensors_of(rank, device):
-    """12 is a multiple of 2, 3 and 4, the rest need padding; nobody knows the last."""
+    """12 is a multiple of 2, 3 and 4, the rest need padding; nobody knows the last.
+
+    Its numbers are too large for float32.
+    """
     for length in (12, 7, 1):
         yield torch.arange(rank, rank + length, device=device)  # (length,)
-    yield torch.tensor([secrets.randbelow(1000) for _ in range(10)], device=device)
+    drawn = [2**40 + secrets.randbelow(1000) for _ in range(10)]
+    yield torch.tensor(drawn, device=device)
 
 
 def main(rank, world_size, device):
@@ -59,17 +63,17 @@ def main(rank, world_size, device):
         if got is None:
             print(f"[rank {rank}] not yet", flush=True)
             break
-        if not torch.equal(got, expected):
-            sums = f"{got.tolist()}, expected {expected.tolist()}"
+        if not torch.equal(got, expected) or got.dtype != expected.dtype:
+            sums = f"{got.tolist()} of {got.dtype}, expected {expected.tolist()}"
             raise AssertionError(f"length {length}: {sums}")
         if not torch.equal(tensor, before):
             raise AssertionError(f"length {length}: the tensor was changed")
-        piece = -(-length // world_size)  # rounded up
-        if calls.received != [piece, piece * world_size]:
-            told = f"{calls.received}; {piece} and {piece * world_size} are enough"
+        most = (length // world_size + 1) * world_size  # with what was added
+        if len(calls.received) != 2 or sum(calls.received) > most // world_size + most:
+            told = f"{calls.received}; {most // world_size} and {most} are enough"
             raise AssertionError(f"length {length}: received {told}")
         if length == 7:
-            count = f"received {piece} + {piece * world_size} numbers"
+            count = f"received {calls.received[0]} + {calls.received[1]} numbers"
             print(f"[rank {rank}] length 7: {got.tolist()}, {count}", flush=True)
             facts["length_7"] = got.tolist()
     else:

@@ -11,7 +11,7 @@ import secrets
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _resolve_process_group
+from torch.distributed.distributed_c10d import _resolve_process_group, _world
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PATIENCE = 15  # seconds
@@ -46,8 +46,12 @@ class TwoLevels(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def check_names(groups):
+def check_names(groups, made):
     """What one rank calls group 1 is group 1 for all, or the sum was right by luck."""
+    numbered = all(name.isdigit() for by_rank in groups for name in by_rank)
+    if numbered and len({*made}) > 1:  # and not made by the members alone
+        told = f"groups that each rank has made: {[count - 1 for count in made]}"
+        raise AssertionError(f"{told}; every rank has to make every group")
     for name in sorted({name for by_rank in groups for name in by_rank}):
         found = {str(by_rank[name]) for by_rank in groups if name in by_rank}
         if len(found) > 1:
@@ -68,16 +72,17 @@ def main(rank, world_size, device):
     answers = [None] * world_size
     # Every rank ends with what all brought and found, so all come to one verdict.
     found = None if total is None else torch.as_tensor(total).tolist()
-    dist.all_gather_object(answers, (tensor.tolist(), found, calls.groups))
+    made = _world.group_count
+    dist.all_gather_object(answers, (tensor.tolist(), found, calls.groups, made))
     faulthandler.cancel_dump_traceback_later()  # leaving may take its time
-    brought, sums, groups = zip(*answers, strict=True)
+    brought, sums, groups, made = zip(*answers, strict=True)
     if sums == (None,) * world_size:
         print(f"[rank {rank}] not yet", flush=True)
         return {"solved": False}
     expected = [sum(numbers) for numbers in zip(*brought, strict=True)]
     if sums != (expected,) * world_size:
         raise AssertionError(f"the ranks hold {sums}, expected {expected}")
-    check_names(groups)
+    check_names(groups, made)
     known = f"brought {10**rank}, knows the sum {sums[rank][0]}"
     print(f"[rank {rank}] {known}", flush=True)
     return {"solved": True, "sum": sums[rank][0]}

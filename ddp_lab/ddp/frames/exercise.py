@@ -3,6 +3,7 @@
 Sample i has the gradient i. Rank 0 holds 1 to 8, rank 1 holds 9 and 10: find 5.5.
 """
 
+import math
 import random
 
 import torch
@@ -46,7 +47,7 @@ def main(rank, world_size, device):
             print(f"[rank {rank}] not yet", flush=True)
             dist.barrier()  # to leave now would cut off those still joining
             return {"solved": False}
-        if abs(got - expected) > 1e-4:
+        if not math.isclose(got, expected, abs_tol=1e-4):
             raise AssertionError(f"shards {sizes}: {got:.4f}, expected {expected}")
         print(f"[rank {rank}] shards {sizes}: gradient {got:.1f}", flush=True)
         facts["gradients"].append(got)

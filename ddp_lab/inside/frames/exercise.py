@@ -18,7 +18,7 @@ def share(tensors):
 
 
 class Counter(TorchDispatchMode):
-    """Counts the calls of the process group, and the bytes that this rank gives."""
+    """Notes the calls of the process group, and the bytes that this rank gives."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Counter(TorchDispatchMode):
         library, name, _ = str(function).split(".")
         if "c10d" in library and not name.startswith(("wait", "_wrap")):
             tensors = args[0] if isinstance(args[0], list | tuple) else [args[0]]
-            self.calls.append(sum(tensor.nbytes for tensor in tensors))
+            self.calls.append((name, sum(tensor.nbytes for tensor in tensors)))
         return function(*args, **(kwargs or {}))
 
 
@@ -65,8 +65,10 @@ def main(rank, world_size, device):
     held = [*net.parameters(), *net.buffers()]
     if not torch.equal(bits(held), truth):
         raise AssertionError("some tensor is not rank 0's, bit by bit")
-    calls, size = len(counter.calls), sum(counter.calls)
-    print(f"[rank {rank}] {calls} calls, {size} bytes", flush=True)
-    if [calls, size] != [1, truth.nbytes]:
-        raise AssertionError(f"expected 1 call of {truth.nbytes} bytes")
+    calls, size = len(counter.calls), sum(given for _, given in counter.calls)
+    told = f"{calls} calls, {size} bytes"
+    print(f"[rank {rank}] {told}", flush=True)
+    if calls != 1 or size != truth.nbytes or "broadcast" not in counter.calls[0][0]:
+        names = ", ".join(name for name, _ in counter.calls)
+        raise AssertionError(f"{told} ({names}), expected 1 broadcast, {truth.nbytes}")
     return {"solved": True, "calls": calls, "bytes": size}

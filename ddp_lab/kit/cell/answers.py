@@ -10,17 +10,18 @@ from typing import Any
 FLOAT32 = 1e-6  # the share by which rounding may move a number
 NESTED = 6  # lists within lists
 YES_AND_NO = {"true": True, "yes": True, "false": False, "no": False}
-TIMES = {"once": 1, "twice": 2}
+TIMES = {"once": "1", "twice": "2", "double": "2"}
 COUNTS = "zero one two three four five six seven eight nine ten".split()
 COUNT = re.compile(rf"\b(?:{'|'.join(COUNTS)})\b")
 PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4}  # of bytes
 THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # "62,500"
-# "3", "only rank 3", "3.6 x", "5 all_gathers", "32-bit", "1/2", "3 of them"; but not
-# "not rank 3".
+# "3", "only rank 3", "3.6 x", "5 all_gathers", "32-bit", "float32", "1/2", "3 of them",
+# "0 of 3", "2 times as long"; but not "not rank 3".
 NUMBER = re.compile(
-    r"(?:(?:only|about|ranks?|~)\s*)*(?:(?!not|but|no)[a-z_]+\s+)?"
+    r"(?:(?:only|about|ranks?|float|fp|~)\s*)*(?:(?!not|but|no)[a-z_]+\s+)?"
     r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)(?:\s*/\s*(?P<below>\d+))?"
-    r"[\s-]*(?P<unit>%|×|[a-z_]+)?(?:\s*\bof\s+(?:them|the\b.*))?"
+    r"[\s-]*(?P<unit>%|×|(?!as\b)[a-z_]+)?(?:\s*\bof\s+(?:them|the\b.*|\d+))?"
+    r"(?:\s*\bas\s+[a-z]+)?"
 )
 FROM_TO = re.compile(r"(?:ranks?\s*)?(\d+)\s*(?:-|–|to)\s*(\d+)")  # "0-3", "0 to 3"
 GAPS = r"\s*[,;]\s*(?:and\s)?|\sand\s", r"[\s,;]+(?:and\s)?"
@@ -111,8 +112,7 @@ def _read(text: str) -> Iterator[Any]:
 
 def _numbers(text: str) -> Iterator[float]:
     """Yield the numbers that a text may mean, if it is one."""
-    if text in TIMES:
-        yield TIMES[text]
+    text = re.sub(r"\b(once|twice|double)\b", lambda match: TIMES[match[0]], text)
     text = COUNT.sub(lambda match: str(COUNTS.index(match[0])), text)  # "all four"
     if not (match := NUMBER.fullmatch(text.strip("[](){} "))):
         return

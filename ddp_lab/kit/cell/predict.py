@@ -75,6 +75,7 @@ class Prediction:
         guesses = [self.guess]
         if _is(NONE_OF_THEM, self.guess) and "which" not in self.question.casefold():
             guesses.append(0)
+        guesses += _chosen(self.question, self.guess)
         right = any(fits(g, truth, within) for g in guesses for truth in truths)
         return Guessed.RIGHT if right else Guessed.WRONG
 
@@ -84,6 +85,18 @@ def predict(question: str, guess: Any, *more: Any) -> Prediction:
     if more:
         raise UsageError(f"put brackets around your answer: {[guess, *more]}")
     return Prediction(question, guess)
+
+
+def _chosen(question: str, guess: Any) -> list[str]:
+    """Return the one that a guess in words means of those that a question quotes."""
+    words = _words(guess) if isinstance(guess, str) else set()
+    options = re.findall(r"'([^']+)'", question)
+    meant = [o for o in options if words >= _words(o) or words <= _words(o)]
+    return meant if len(meant) == 1 and words and "not" not in words else []
+
+
+def _words(text: str) -> set[str]:
+    return {*re.findall(r"\w+", text.casefold())}
 
 
 def _is(words: re.Pattern, guess: Any) -> bool:

@@ -6,6 +6,7 @@ and, once there is something of the reader's, `yours`.
 """
 
 import shlex
+from collections.abc import Sequence
 from html import escape
 
 from IPython.display import display
@@ -27,17 +28,28 @@ JUDGED = ("AssertionError", STANDSTILL)  # how a frame ends a try: the picture t
 def puzzle(line: str, cell: str) -> None:
     """%%puzzle [--nproc-per-node N] ddp_lab/SUBJECT/puzzle_NAME.py
 
-    Write the program of the puzzle, run it, and draw what it did beside the target.
+    Write the program of the puzzle, run it, and draw what it did beside the target. If
+    that is right, run it with another number of ranks, too: a 3 may stand for all.
     """
-    made = program.write(Order.of_puzzle(line), cell)
-    command = [*shlex.split(made.order.options), made.order.path]
+    made, before = program.write(Order.of_puzzle(line), cell), []
+    options, path = shlex.split(made.order.options), made.order.path
+    run = tried([*options, path])
+    if run.failure is None and trace(run, "yours"):
+        ranks = len(run.lines)
+        other = tried([*options, "--nproc-per-node", "3" if ranks == 2 else "2", path])
+        if other.failure:
+            run, before = other, [f"✗ right with {ranks} ranks, and not with these:"]
+    display(shown(run, ", ".join(made.new), before), raw=True)
+
+
+def tried(command: list[str]) -> Run:
+    """Launch a puzzle's program; return the run, which may have failed."""
     try:
-        run = launch.torchrun(command)
+        return launch.torchrun(command)
     except RunFailed as failed:
         if failed.run is None:
             raise
-        run = failed.run
-    display(shown(run, ", ".join(made.new)), raw=True)
+        return failed.run
 
 
 def trace(run: Run, fact: str) -> Trace | None:
@@ -83,12 +95,13 @@ def verdict(
     return screen.FAILED, [f"✗ {each}" for each in lines[:DIFFERENCES]] + more
 
 
-def shown(run: Run, name: str) -> dict[str, str]:
+def shown(run: Run, name: str, before: Sequence[str] = ()) -> dict[str, str]:
     """Return the MIME bundle of a puzzle: its picture, and the verdict below it."""
     target, yours = trace(run, "target"), trace(run, "yours")
     if target is None:  # it ended before there was one
         return screen.bundle(run)
     color, lines = verdict(run, name, target, yours)
+    lines = [*before, *lines]
     picture = beside(name, target, yours)
     style = f"margin: 0.5em 0; {screen.BAR} {color}; {screen.WRAP}"
     html = picture._repr_html_() + escape("\n".join(lines))

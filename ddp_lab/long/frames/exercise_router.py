@@ -46,7 +46,7 @@ def route(seed, device):
         if (bias := adjust(bias.clone(), wanted.clone())) is None:
             return None
     dist.broadcast(rank_0s := bias.clone(), src=0)
-    if (off := (bias - rank_0s).abs().max().item()) > 1e-3:
+    if not (off := (bias - rank_0s).abs().max().item()) < 1e-3:
         raise AssertionError(f"rank {rank}'s bias is {off:.2f} off rank 0's")
     return sum(dropped) / LAST
 

@@ -1,6 +1,6 @@
 """Exercise: name the cards that are slower than the others.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/nodes/exercise_cards.py
+    torchrun --standalone --nproc-per-node 5 ddp_lab/nodes/exercise_cards.py
 
 The times are drawn, and so is who sits where. Once `ill_cards` is written:
 
@@ -27,16 +27,17 @@ def draw_places(rank, world_size, draw):
 
 
 def draw_seconds(world_size, draw):
-    """Yield times of all cards: some healthy, one ill, and one better than the rest."""
+    """Yield times of all cards: healthy ones, one or two ill, one that is better."""
     for turn in range(7):
         usual = draw.uniform(0.01, 1)
         seconds = [usual * draw.uniform(0.99, 1.01) for _ in range(world_size)]
-        odd = draw.randrange(world_size)
-        if turn % 2 == 0 and world_size > 2:  # of two, none is the odd one
-            # So little that it moves the mean nearly as much.
-            seconds[odd] *= 1.6 if turn < 4 else 100.0
-        if turn == 1 and world_size > 2:
-            seconds[odd] *= 0.4
+        # The median is a healthy card's with two of five ill, or one of three.
+        count = 2 if turn % 4 == 0 and world_size > 4 else 1
+        for odd in draw.sample(range(world_size), count if world_size > 2 else 0):
+            if turn % 2 == 0:  # so little that it moves the mean nearly as much
+                seconds[odd] *= 1.6 if turn < 4 else 100.0
+            elif turn == 1:
+                seconds[odd] *= 0.4
         yield seconds
 
 

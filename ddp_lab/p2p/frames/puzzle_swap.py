@@ -8,13 +8,14 @@ Until `swap` is written, each rank prints:
 import faulthandler
 import json
 import secrets
+import time
 
 import torch
 import torch._dynamo
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
+PATIENCE, LATE = 3, 0.2  # seconds; torch._dynamo, for Diary, is imported above
 
 
 def swap(mine, rank, partner):
@@ -31,11 +32,15 @@ def goal(rank, numbers):
 
 
 class Diary(TorchDispatchMode):
-    """Keeps each call of the process group, and tells it before it is made."""
+    """Keeps each call of the process group, and tells it before it is made.
 
-    def __init__(self, tells):
+    A late rank takes its time before it receives: a send that its rank has not waited
+    for is lost by then.
+    """
+
+    def __init__(self, tells, late):
         super().__init__()
-        self.calls, self.tells = [], tells
+        self.calls, self.tells, self.late = [], tells, late
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
@@ -44,6 +49,8 @@ class Diary(TorchDispatchMode):
             peer = args[2] if name in ("send", "recv") else None
             text = "" if name == "recv" else str(args[0][0].tolist()).strip("[]")
             self.calls.append([name, peer, text])
+            if name == "recv" and self.late:
+                time.sleep(LATE)
             if self.tells:
                 print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
         return function(*args, **(kwargs or {}))
@@ -57,7 +64,7 @@ def attempt(rank, numbers, tells):
     mine = torch.tensor([numbers[rank]])  # (1,)
     # If this rank waits forever, it shows its line, and ends.
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
-    with Diary(tells) as diary:
+    with Diary(tells, late=rank % 2 and not tells) as diary:
         got = swap(mine, rank, rank ^ 1) if rank ^ 1 < len(numbers) else None
     holds = None if got is None else torch.as_tensor(got).flatten().tolist()
     yours = {"calls": diary.calls, "holds": holds}

@@ -29,7 +29,11 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         left = stream(*self.case)
-        return iter([] if left is None else left)
+        if left is None:
+            return iter([])
+        if not (left := list(left)):
+            raise AssertionError("a worker reads nothing")
+        return iter(left)
 
 
 def taken(case, rank, world_size):
@@ -40,8 +44,6 @@ def taken(case, rank, world_size):
         data = Stream(size, batch, before, rank, world_size)
         loader = DataLoader(data, batch, num_workers=workers)
         batches = list(islice(loader, count))
-        if count is not None and sum(map(len, batches)) not in (0, count * batch):
-            raise AssertionError(f"{case}: a batch before the stop is not full")
         parts.append([int(sample) for each in batches for sample in each])
     return size, parts
 
@@ -58,6 +60,11 @@ def main(rank, world_size, device):
         if not before and not after:
             print(f"[rank {rank}] not yet", flush=True)
             return {"solved": False}
+        if {len(parts[0]) for parts in every} != {case[1] * case[2]}:
+            raise AssertionError(f"{case}: a batch before the stop is not full")
+        shares = [sum(map(len, parts)) for parts in every]
+        if max(shares) > 1.5 * min(shares):
+            raise AssertionError(f"{case}: samples by rank {shares}")
         counts = Counter(before + after)
         odd = [i for i in range(size) if counts[i] != 1]
         told = f"{size} samples, stop after {case[2]} batches, {case[3]} workers"

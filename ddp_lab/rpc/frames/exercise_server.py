@@ -30,7 +30,7 @@ class Server:
     def __init__(self, trainers):
         self.weights, self.clocks = torch.zeros(WIDTH), [0] * trainers
         self.waiting = {}
-        self.lock = threading.Lock()  # push() runs on several threads
+        self.lock = threading.Lock()  # for a server of several threads; here it has one
         self.leads, self.begun = [], []  # of each answer; when its step was begun
         self.due, self.vain = [0] * trainers, 0  # leads to answer at; waits in vain
 

@@ -15,7 +15,22 @@ import torch
 from torch.distributed import rpc
 
 STEPS = 8
-HISTORY, GUESTS, GIFT = [], [], random.randrange(2, 100)  # each worker has its own
+
+
+class Guests(list):
+    def append(self, guest):
+        time.sleep(0.1)  # a guest who does not hold the lock meets the other one here
+        super().append(guest)
+
+
+class Slow(torch.Tensor):
+    def add_(self, other):
+        time.sleep(0.3)  # a caller who does not wait comes too early
+        return super().add_(other)
+
+
+# Each worker has its own.
+HISTORY, GUESTS, GIFT = [], Guests(), random.randrange(2, 100)
 DOOR = threading.Lock()  # for changing GUESTS
 BOTH = threading.Barrier(2)  # no guest is welcomed alone, and no addition runs alone
 OPTIONS = {"rpc_timeout": 2}
@@ -72,9 +87,13 @@ def settled(owner, expected):
     return rpc.rpc_sync(owner, alive)[0]
 
 
+def slow_zeros():
+    return torch.zeros(2).as_subclass(Slow)
+
+
 def of_grow(owner):
     """What came out, what should, and what the bug makes of it."""
-    rref = rpc.remote(owner, torch.zeros, args=((2,),))
+    rref = rpc.remote(owner, slow_zeros)
     grow(rref)
     return rref.to_here().tolist(), [1.0, 1.0], [0.0, 0.0]
 

@@ -1,6 +1,6 @@
 """Exercise: the layout that trains a model in time for the fewest GPU-hours.
 
-Four trainings, drawn anew in each run, priced by the planner. Until
+Seven trainings, drawn anew in each run, priced by the planner. Until
 cheapest() returns a layout:
 
     [rank 0] not yet: write cheapest()
@@ -8,6 +8,7 @@ cheapest() returns a layout:
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 from math import inf
 
 import torch.distributed as dist
@@ -50,14 +51,23 @@ def least(t, tokens, days, trap):
     if not small:
         return inf, 0
     late = min(hours for *_, hours in prices)
+    hours = [fewest(lambda c, n=n: devices(c) == n) for n in SIZES]
     times = {
         "as few as can be": fewest(lambda c: devices(c) == small) / best,
         "nothing recomputed": fewest(lambda c: not c.recompute) / best,
         "tensor 2 at most": fewest(lambda c: c.tensor <= 2) / best,
         "however late": best / late,
+        "no hybrid sharding": fewest(lambda c: c.kind != "hybrid sharded") / best,
+        "up to the first rise": until_rise(hours) / best,
+        "down to the first rise": until_rise(hours[::-1]) / best,
     }
-    all_of_them = fewest(lambda c: devices(c) == SIZES[-1]) / best
-    return best, min(times[trap], all_of_them)
+    return best, min(times[trap], hours[-1] / best)
+
+
+def until_rise(hours):
+    """The hours of the last size before they rise, of those that are in time."""
+    there = [each for each in hours if each < inf]
+    return next((one for one, other in pairwise(there) if other > one), there[-1])
 
 
 TRAPS = {  # what to draw so that a shortcut costs more: length, sequences, fast wires
@@ -66,25 +76,54 @@ TRAPS = {  # what to draw so that a shortcut costs more: length, sequences, fast
     "tensor 2 at most": (16384, (16, 32, 64, 128), (360,)),
     "however late": (4096, (128, 256), (20, 50, 360)),
 }
+HILLS = {  # so rare that they were searched for: layers, width, length, sequences,
+    # wires inside and outside of a machine, billions of tokens, days
+    "no hybrid sharding": (
+        (32, 5888, 4096, 256, 50, 1, 159, 17),
+        (40, 5888, 4096, 256, 360, 3, 220, 32),
+        (32, 6656, 4096, 128, 360, 6, 276, 82),
+    ),
+    "up to the first rise": (
+        (40, 5888, 4096, 256, 50, 6, 101, 12),
+        (40, 5632, 4096, 128, 50, 6, 64, 15),
+    ),
+    "down to the first rise": (
+        (40, 6144, 16384, 64, 360, 6, 111, 48),
+        (32, 7168, 4096, 256, 360, 6, 62, 61),
+        (40, 5632, 4096, 128, 50, 6, 64, 60),
+    ),
+}
 
 
 def draw(seed):
     """A training for each shortcut, which is dearer there than the best layout."""
     chance, cases = random.Random(seed), []
-    for trap, (length, sequences, fast) in TRAPS.items():
+    for trap in [*TRAPS, *HILLS]:
         gain = 0
         while gain < 1.03:
-            layers, width = chance.choice((32, 40, 48)), 256 * chance.randrange(16, 34)
-            wires = {
-                "fast": chance.choice(fast) * GB,
-                "slow": chance.choice((1, 3, 6)) * GB,
-            }
-            model = 12 * layers * width**2, layers, width, chance.choice(sequences)
-            t = Training(*model, length, SIZES[-1], **H100 | wires)
-            tokens, days = chance.randrange(50, 300) * 1e9, chance.randrange(10, 90)
-            best, gain = least(t, tokens, days, trap)
-        cases.append((t, tokens, days, best))
+            if trap in HILLS:
+                *model, fast, slow, tokens, days = chance.choice(HILLS[trap])
+                longer = chance.randrange(1, 5)  # this changes no hour's rank
+                tokens, days = longer * tokens, longer * days
+            else:
+                *model, fast, slow = drawn(chance, *TRAPS[trap])
+                tokens, days = chance.randrange(50, 300), chance.randrange(10, 90)
+            t = training(*model, {"fast": fast * GB, "slow": slow * GB})
+            best, gain = least(t, tokens * 1e9, days, trap)
+        cases.append((t, tokens * 1e9, days, best))
     return cases
+
+
+def drawn(chance, length, sequences, fast):
+    layers, width = chance.choice((32, 40, 48)), 256 * chance.randrange(16, 34)
+    wires = chance.choice(fast), chance.choice((1, 3, 6))
+    return layers, width, length, chance.choice(sequences), *wires
+
+
+def training(layers, width, length, sequences, wires):
+    parameters = 12 * layers * width**2
+    sizes = parameters, layers, width, sequences, length, SIZES[-1]
+    return Training(*sizes, **H100 | wires)
 
 
 def judge(t, tokens, days, fewest):
@@ -106,7 +145,7 @@ def judge(t, tokens, days, fewest):
 
 
 def main(rank, world_size, device):
-    cases = draw(random.random()) if rank == 0 else [None] * len(TRAPS)
+    cases = draw(random.random()) if rank == 0 else [None] * len(TRAPS | HILLS)
     dist.broadcast_object_list(cases)  # every rank holds rank 0's trainings
     times = [judge(*case) for case in cases]
     everyone = [None] * world_size

@@ -8,7 +8,9 @@ another number of ranks. Until then:
 
 import json
 import random
+import threading
 import warnings
+import weakref
 from tempfile import TemporaryDirectory
 
 import torch
@@ -27,6 +29,7 @@ from torch.distributed.fsdp import (  # noqa: F401, for build()
     register_fsdp_forward_method,
 )
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_lab.gpt import GPT, batch
 
@@ -127,11 +130,34 @@ def one_process(mesh, sizes, folder):
     return told
 
 
+class Memory(TorchDispatchMode):
+    """Keeps the most bytes of new tensors that were there at once."""
+
+    def __init__(self, old):
+        super().__init__()
+        self.old, self.new, self.most = {t.data_ptr() for t in old}, {}, 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if DTensor in types:
+            return NotImplemented  # first DTensor turns it into work on local parts
+        out = op(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and not out.is_meta:
+            memory = out.untyped_storage()
+            if memory.data_ptr() not in self.old:
+                self.new[memory.data_ptr()] = weakref.ref(memory)
+            there = [memory() for memory in self.new.values()]
+            self.most = max(self.most, sum(m.nbytes() for m in there if m))
+        return out
+
+
 def built(mesh):
     """Call build, and look at what it has made."""
     weights = OneProcess(mesh.device_type).model.state_dict()
+    size = sum(w.nbytes for name, w in weights.items() if name != "head.weight")
     Scorer.built_on.clear()
-    if (made := build(mesh, weights if mesh.get_rank() == 0 else {})) is None:
+    with Memory(weights.values()) as memory:
+        made = build(mesh, weights if mesh.get_rank() == 0 else {})
+    if made is None:
         return None
     if Scorer.built_on != ["meta"]:
         raise AssertionError(f"Scorer was built on {Scorer.built_on}, expected meta")
@@ -139,7 +165,29 @@ def built(mesh):
         raise AssertionError("a weight is not sharded")
     if not all(isinstance(block, FSDPModule) for block in made[0].blocks):
         raise AssertionError("a block is not a group")
+    most = torch.tensor(memory.most if mesh.get_rank() else 0)  # rank 0 is given all
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    if most >= size:  # the head's weight is the token weight: counted once
+        told = f"build held {most:,} bytes at once on a rank that is not 0"
+        raise AssertionError(f"{told}, and all weights have {size:,}")
     return made
+
+
+def saved(made, folder, group):
+    """Call save, and let no file be written before it has returned."""
+    write, returned, waited = dcp.FileSystemWriter.write_data, threading.Event(), []
+
+    def wait_and_write(*args):
+        waited.append(not returned.wait(10))
+        return write(*args)
+
+    dcp.FileSystemWriter.write_data = wait_and_write
+    future = save(*made, SAVED_AFTER, folder, group)
+    returned.set()
+    dcp.FileSystemWriter.write_data = write
+    if any(waited):
+        raise AssertionError("save did not return before the files were written")
+    return future
 
 
 def same(what, got, expected):
@@ -170,7 +218,7 @@ def trained(mesh, sizes, folder, truth):
         if not try_step(f"step {number + 1}", made, mine, truth[number]):
             return False
         if number + 1 == SAVED_AFTER:
-            if (future := save(*made, SAVED_AFTER, folder, group)) is None:
+            if (future := saved(made, folder, group)) is None:
                 return False
     future.result()  # the steps after it must not be in the folder
     dist.barrier()  # nor does a rank read before all have written

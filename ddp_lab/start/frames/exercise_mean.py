@@ -7,6 +7,7 @@ Once `mean_of_all` is written, two ranks print:
 """
 
 import secrets
+from math import isclose
 
 import torch
 import torch.distributed as dist
@@ -39,7 +40,7 @@ def main(rank, world_size, device):
         numbers = sum(lists, [])
         expected = sum(numbers) / len(numbers)
         # 1e-3: so that float32 is right, too.
-        if any(m is None or abs(m - expected) > 1e-3 for m in got):
+        if not all(m is not None and isclose(m, expected, abs_tol=1e-3) for m in got):
             raise AssertionError(f"the means {got}, expected {expected} everywhere")
         means.append(got[rank])
     count = f"{2 * rank + 1} numbers" if rank else "1 number"

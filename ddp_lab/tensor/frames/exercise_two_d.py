@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 
 import torch
 import torch.distributed as dist
@@ -84,7 +85,7 @@ def check_cut(model, mesh):
 def check_step(model, whole, norm, seen, sums):
     """Compare with one process; see that no sample and no sum is too many."""
     right = nn.utils.clip_grad_norm_(whole.parameters(), LIMIT).item()
-    if abs(norm - right) > 1e-9:
+    if not math.isclose(norm, right, abs_tol=1e-9):
         raise AssertionError(f"the norm is {norm:.6f}, expected {right:.6f}")
     torch.optim.SGD(whole.parameters(), RATE).step()
     whole.zero_grad()

@@ -12,6 +12,18 @@ def newest_whole(parts):
     return max(set.intersection(*everyone))
 
 
+# %% wrong: no zeros in the second half
+CHANGES = {
+    "if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is None:": (
+        "try:\n            part = torch.load(path, weights_only=True)['part']"
+    ),
+    "mine.add(step)": (
+        "if part[len(part) // 2 :].all():\n                mine.add(step)\n"
+        "        except Exception:\n            pass"
+    ),
+}
+
+
 # %% wrong: sound is what loads
 CHANGES = {
     "if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is None:": (

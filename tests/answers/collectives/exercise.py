@@ -47,7 +47,7 @@ def all_reduce_by_hand(tensor, rank, world_size):
     return everything.view(world_size, -1).sum(0)
 
 
-# %% wrong: one piece too many
+# %% right: always padded
 def all_reduce_by_hand(tensor, rank, world_size):
     padding = world_size - len(tensor) % world_size  # a whole row where none is needed
     padded = torch.cat([tensor, tensor.new_zeros(padding)])
@@ -104,3 +104,23 @@ def all_reduce_by_hand(tensor, rank, world_size):
     dist.reduce_scatter_tensor(mine, rows.view(-1))
     dist.all_gather_into_tensor(rows.view(-1), mine)
     return rows.flatten()[: len(tensor)].clone()
+
+
+# %% wrong: summed in float32
+def all_reduce_by_hand(tensor, rank, world_size):
+    padding = torch.zeros(-len(tensor) % world_size)
+    padded = torch.cat([tensor, padding])  # which makes float32 of it
+    piece = padded.new_empty(len(padded) // world_size)
+    dist.reduce_scatter_tensor(piece, padded)
+    dist.all_gather_into_tensor(padded, piece)
+    return padded[: len(tensor)]
+
+
+# %% wrong: twice what is needed
+def all_reduce_by_hand(tensor, rank, world_size):
+    padded = tensor.new_zeros(2 * world_size * -(-len(tensor) // world_size))
+    padded[: len(tensor)] = tensor
+    piece = padded.new_empty(len(padded) // world_size)
+    dist.reduce_scatter_tensor(piece, padded)
+    dist.all_gather_into_tensor(padded, piece)
+    return padded[: len(tensor)]

@@ -100,3 +100,16 @@ def sum_in_two_levels(tensor, nodes, rank):
         )
     dist.broadcast(total, mine[0], group)
     return total
+
+
+# %% wrong: the leaders' group made by the leaders alone
+def sum_in_two_levels(tensor, nodes, rank):
+    groups = [dist.new_group(node) for node in nodes]
+    node, group = nodes[rank // 2], groups[rank // 2]
+    total = tensor.clone()
+    dist.all_reduce(total, group=group)
+    if rank == node[0]:
+        leaders = dist.new_group([node[0] for node in nodes])
+        dist.all_reduce(total, group=leaders)
+    dist.broadcast(total, src=node[0], group=group)
+    return total

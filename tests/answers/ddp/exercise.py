@@ -17,9 +17,22 @@ def shard_loss(errors):
     return errors.mean()
 
 
+# %% wrong: no number
+def shard_loss(errors):
+    chosen = torch.empty_like(errors[:0])
+    return errors.sum() + chosen.mean()
+
+
 # %% right: counts gathered
 def shard_loss(errors):
     counts = [None for _ in range(dist.get_world_size())]
     dist.all_gather_object(object_list=counts, obj=errors.numel())
     weight = errors.numel() / sum(counts)
     return weight * len(counts) * errors.mean()
+
+
+# %% wrong: times three ranks
+def shard_loss(errors):
+    count = torch.tensor(float(len(errors)), device=errors.device)
+    dist.all_reduce(count)
+    return 3 * errors.sum() / count

@@ -59,3 +59,7 @@ def average_gradients(model):
         p.grad, place = view, place + p.numel()
     dist.all_reduce(bucket.div_(dist.get_world_size()), async_op=True).wait()
     return model
+
+
+# %% wrong: for three ranks
+CHANGES = {"bucket /= dist.get_world_size()": "bucket /= 3"}

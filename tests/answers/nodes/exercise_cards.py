@@ -52,6 +52,32 @@ def ill_cards(seconds, node, local_rank):
     return [max(cards)[1]]
 
 
+# %% wrong: the slowest, if it is ill
+def ill_cards(seconds, node, local_rank):
+    cards = [None] * dist.get_world_size()
+    dist.all_gather_object(cards, (seconds, (node, local_rank)))
+    cards.sort()
+    slowest, place = cards[-1]
+    return [place] if slowest > SLOW * cards[len(cards) // 2][0] else []
+
+
+# %% wrong: the mean of the others
+def ill_cards(seconds, node, local_rank):
+    n = dist.get_world_size()
+    cards = [None] * n
+    dist.all_gather_object(cards, (seconds, (node, local_rank)))
+    total = sum(each for each, _ in cards)
+    return [p for each, p in cards if each > SLOW * (total - each) / (n - 1)]
+
+
+# %% wrong: the mean without the slowest
+def ill_cards(seconds, node, local_rank):
+    cards = [None] * dist.get_world_size()
+    dist.all_gather_object(cards, (seconds, (node, local_rank)))
+    rest = sorted(each for each, _ in cards)[:-1]
+    return [place for each, place in cards if each > SLOW * sum(rest) / len(rest)]
+
+
 # %% right: in tensors
 def ill_cards(seconds, node, local_rank):
     import torch

@@ -30,13 +30,35 @@ def swap(mine, rank, partner):
     return mine
 
 
-# %% right: batch
+# %% right: isend before recv, over gloo
 def swap(mine, rank, partner):
-    theirs = torch.zeros_like(mine)
-    pair = [
-        dist.P2POp(dist.irecv, theirs, partner),
-        dist.P2POp(dist.isend, mine, partner),
-    ]
-    for work in dist.batch_isend_irecv(pair):
-        work.wait()
+    theirs = torch.empty_like(mine)
+    work = dist.isend(mine, partner)
+    dist.recv(theirs, partner)
+    work.wait()
     return theirs
+
+
+# %% right: one rank after the other
+def swap(mine, rank, partner):
+    theirs = torch.zeros(1, dtype=mine.dtype)
+    first, second = (dist.send, dist.recv) if rank < partner else (dist.recv, dist.send)
+    for call in (first, second):
+        call(mine if call is dist.send else theirs, partner)
+    return theirs
+
+
+# %% wrong: a send that is dropped
+def swap(mine, rank, partner):
+    theirs = torch.empty_like(mine)
+    dist.isend(mine, partner)
+    dist.recv(theirs, partner)
+    return theirs
+
+
+# %% wrong: a send that is not waited for
+def swap(mine, rank, partner):
+    theirs = torch.empty_like(mine)
+    work = dist.isend(mine, partner)
+    dist.recv(theirs, partner)
+    return theirs if work else mine

@@ -83,3 +83,13 @@ def accumulate(model, micro_batches):
     for parameter in model.parameters():
         parameter.grad.div_(samples)
     return True
+
+
+# %% right: as in the lesson
+def accumulate(model, micro_batches):
+    count = sum(map(len, micro_batches))
+    for turn, batch in enumerate(micro_batches):
+        last = turn == len(micro_batches) - 1
+        with nullcontext() if last else model.no_sync():
+            (model(batch).sum() / count).backward()
+    return True

@@ -60,3 +60,19 @@ def stream(size, batch, done, rank, world_size):
     blocks = torch.arange(size).tensor_split(world_size * workers)
     given = -(-(done - number) // workers) if done > number else 0
     return blocks[rank * workers + number][given * batch :]
+
+
+# %% wrong: rank 0 reads all of it
+def stream(size, batch, done, rank, world_size):
+    worker = get_worker_info()
+    number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+    everything = range(number, size, workers) if rank == 0 else range(0)
+    return everything[batch * len(range(number, done, workers)) :]
+
+
+# %% wrong: worker 0 reads alone
+def stream(size, batch, done, rank, world_size):
+    worker = get_worker_info()
+    if worker and worker.id:
+        return []
+    return range(rank, size, world_size)[batch * done :]

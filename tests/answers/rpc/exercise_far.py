@@ -77,6 +77,33 @@ def statistics(names):
     return numbers.mean().item(), numbers.std(correction=0).item()
 
 
+# %% wrong: divided by the count but one
+CHANGES = {
+    "return mean, (squares / count - mean**2) ** 0.5": (
+        "return mean, ((squares - count * mean**2) / (count - 1)) ** 0.5"
+    ),
+}
+
+
+# %% wrong: each shard's variance divided by the count but one
+def summary(numbers):
+    numbers = numbers.double()
+    return len(numbers), numbers.mean().item(), numbers.var().item()
+
+
+def statistics(names):
+    futures = [
+        rpc.rpc_async(name, read, args=(shard,))
+        for name in names
+        for shard in range(SHARDS)
+    ]
+    parts = torch.tensor([future.wait() for future in futures], dtype=torch.double)
+    n, means, variances = parts.T
+    mean = (n * means).sum() / n.sum()
+    variance = (n * (variances + (means - mean) ** 2)).sum() / n.sum()
+    return mean.item(), variance.sqrt().item()
+
+
 # %% right: threads
 from concurrent.futures import ThreadPoolExecutor
 

@@ -63,6 +63,19 @@ def enrol(name):
         GUESTS.append((number, greeting))
 
 
+# %% wrong: numbered under the lock, added after it
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        number = len(GUESTS)
+    GUESTS.append((number, greeting))
+
+
+# %% wrong: asked to grow, and not waited for
+def grow(rref):
+    rref.remote().add_(1)
+
+
 # %% wrong: sleeps instead of waiting
 # It assumes that the additions take less than a second.
 

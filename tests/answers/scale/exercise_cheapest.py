@@ -73,3 +73,38 @@ def cheapest(t, tokens, days):
         in_time = [c for c in layouts(t, n) if price(t, c, tokens)[0] <= days]
         if in_time:
             return min(in_time, key=lambda c: price(t, c, tokens)[1])
+
+
+# %% wrong: more, until that is dearer
+def cheapest(t, tokens, days):
+    best, chosen = inf, None
+    for count in SIZES:
+        in_time = [c for c in layouts(t, count) if price(t, c, tokens)[0] <= days]
+        for c in sorted(in_time, key=lambda c: price(t, c, tokens)[1])[:1]:
+            if price(t, c, tokens)[1] > best:
+                return chosen
+            best, chosen = price(t, c, tokens)[1], c
+    return chosen
+
+
+# %% wrong: fewer, until that is dearer
+def cheapest(t, tokens, days):
+    best, chosen = inf, None
+    for count in reversed(SIZES):
+        in_time = [c for c in layouts(t, count) if price(t, c, tokens)[0] <= days]
+        for c in sorted(in_time, key=lambda c: price(t, c, tokens)[1])[:1]:
+            if price(t, c, tokens)[1] > best:
+                return chosen
+            best, chosen = price(t, c, tokens)[1], c
+    return chosen
+
+
+# %% wrong: no hybrid sharding
+def cheapest(t, tokens, days):
+    every = [
+        (price(t, c, tokens)[1], c)
+        for n in SIZES
+        for c in layouts(t, n)
+        if c.kind != "hybrid sharded" and price(t, c, tokens)[0] <= days
+    ]
+    return min(every, key=lambda each: each[0])[1]

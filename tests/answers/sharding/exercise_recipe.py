@@ -197,7 +197,7 @@ def step(model, optimizer, micro_batches):
     return total / rows, norm.full_tensor()
 
 
-# %% right: by hand, and saved at once
+# %% right: by hand, and saved by a thread
 def build(mesh, weights):
     with torch.device("meta"):
         model = Scorer()
@@ -224,10 +224,11 @@ def state_of(model, optimizer, done):
 
 def save(model, optimizer, done, folder, group):
     from concurrent.futures import ThreadPoolExecutor
+    from copy import deepcopy
 
-    state = state_of(model, optimizer, done)
-    dcp.save(state, checkpoint_id=folder, process_group=group)
-    return ThreadPoolExecutor(1).submit(lambda: None)
+    state = deepcopy(state_of(model, optimizer, done))
+    thread = ThreadPoolExecutor(1)
+    return thread.submit(dcp.save, state, checkpoint_id=folder, process_group=group)
 
 
 def load(model, optimizer, folder):
@@ -240,3 +241,72 @@ def load(model, optimizer, folder):
         optim_state_dict=state["optimizer"],
     )
     return state["done"]
+
+
+# %% wrong: memory for the whole model on every rank, then sharded
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    model.to_empty(device=mesh.device_type)
+    model.head.weight = model.tokens.weight
+    for name, p in model.state_dict().items():
+        if mesh.get_rank() == 0:
+            p.copy_(weights[name])
+        dist.broadcast(p, src=0)
+    model.fill_buffers()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+# %% wrong: all weights sent to every rank
+CHANGES = {
+    "options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)": (
+        "sent = [weights]\n"
+        "    dist.broadcast_object_list(sent, src=0)\n"
+        "    weights = sent[0]\n"
+        "    options = StateDictOptions(full_state_dict=True)"
+    ),
+}
+
+
+# %% wrong: the save blocks
+CHANGES = {
+    "return dcp.async_save(state, checkpoint_id=folder, process_group=group)": (
+        "from concurrent.futures import Future\n\n"
+        "    dcp.save(state, checkpoint_id=folder, process_group=group)\n"
+        "    future = Future()\n"
+        "    future.set_result(None)\n"
+        "    return future"
+    ),
+}
+
+
+# %% right: block after block is broadcast
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    for part in [*model.blocks, model]:
+        state = {name: p for name, p in model.named_parameters()}
+        names = [n for n, p in state.items() if any(p is q for q in part.parameters())]
+        if part is model:
+            names = [name for name in names if "blocks" not in name]
+        flat = torch.empty(sum(state[n].numel() for n in names))
+        if mesh.get_rank() == 0:
+            flat = torch.cat([weights[name].flatten() for name in names])
+        dist.broadcast(flat, src=0)
+        pieces = flat.split([state[n].numel() for n in names])
+        for name, piece in zip(names, pieces, strict=True):
+            whole = piece.view(state[name].shape)
+            mine = state[name].to_local()
+            with torch.no_grad():
+                mine.copy_(whole.chunk(mesh.size())[mesh.get_rank()])
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)

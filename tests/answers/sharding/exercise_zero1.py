@@ -117,6 +117,69 @@ def step(weights, flat, shard, optimizer, limit):
     return norm
 
 
+# %% wrong: every shard gathered, for the norm
+CHANGES = {
+    (
+        "squares = shard.grad.square().sum()\n"
+        "    dist.all_reduce(squares)  # every rank now holds the sum over all shards\n"
+        "    norm = squares.sqrt()\n"
+    ): (
+        "everyone = torch.empty_like(flat)\n"
+        "    dist.all_gather_into_tensor(everyone, shard.grad)\n"
+        "    norm = everyone.norm()\n"
+    ),
+}
+
+
+# %% wrong: each gradient gathered
+def step(weights, flat, shard, optimizer, limit):
+    n = dist.get_world_size()
+    for w in weights:
+        versions = [torch.empty_like(w.grad) for _ in range(n)]
+        dist.all_gather(versions, w.grad)
+        w.grad = torch.stack(versions).mean(0)
+    norm = torch.nn.utils.clip_grad_norm_(weights, limit)
+    gradients = flatten([w.grad for w in weights])
+    shard.grad = gradients.chunk(n)[dist.get_rank()].clone()
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: an all_reduce in pieces
+def step(weights, flat, shard, optimizer, limit):
+    n, gradients = dist.get_world_size(), flatten([w.grad for w in weights])
+    for piece in gradients.split(16):
+        dist.all_reduce(piece)
+    gradients /= n
+    norm = gradients.norm()
+    shard.grad = gradients.chunk(n)[dist.get_rank()] * (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: every rank broadcasts its gradients
+def step(weights, flat, shard, optimizer, limit):
+    n, gradients = dist.get_world_size(), flatten([w.grad for w in weights])
+    mean = torch.zeros_like(gradients)
+    for src in range(n):
+        theirs = gradients.clone()
+        dist.broadcast(theirs, src=src)
+        mean += theirs / n
+    norm = mean.norm()
+    shard.grad = mean.chunk(n)[dist.get_rank()] * (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
 # %% right: an exchange, lists, a number, and the library's coefficient
 def step(weights, flat, shard, optimizer, limit):
     n, gradients = dist.get_world_size(), flatten([w.grad for w in weights])
@@ -158,4 +221,49 @@ def step(weights, flat, shard, optimizer, limit):
             dist.broadcast(piece, src=owner)
     for w in weights:
         w.grad = None
+    return norm
+
+
+# %% right: messages of two, and norms as objects
+def step(weights, flat, shard, optimizer, limit):
+    n, me = dist.get_world_size(), dist.get_rank()
+    pieces = flatten([w.grad for w in weights]).chunk(n)
+    theirs = [torch.empty_like(pieces[me]) for _ in range(n - 1)]
+    others = [other for other in range(n) if other != me]
+    calls = [dist.P2POp(dist.isend, pieces[other], other) for other in others]
+    calls += [
+        dist.P2POp(dist.irecv, piece, other)
+        for piece, other in zip(theirs, others, strict=True)
+    ]
+    for work in dist.batch_isend_irecv(calls):
+        work.wait()
+    shard.grad = sum(theirs, pieces[me]) / n
+    norms = [None] * n
+    dist.all_gather_object(norms, shard.grad.norm().item())
+    norm = sum(each**2 for each in norms) ** 0.5
+    if norm > limit:
+        shard.grad *= limit / norm
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% right: functional collectives
+import torch.distributed._functional_collectives as collectives
+
+
+def step(weights, flat, shard, optimizer, limit):
+    n = dist.get_world_size()
+    gradients = flatten([w.grad for w in weights]) / n
+    group = dist.group.WORLD
+    shard.grad = collectives.reduce_scatter_tensor(gradients, "sum", 0, group) + 0
+    squares = collectives.all_reduce(shard.grad.square().sum(), "sum", group)
+    norm = squares.sqrt()
+    shard.grad *= (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    flat.copy_(collectives.all_gather_tensor(shard.detach(), 0, group))
     return norm

@@ -129,7 +129,8 @@ def _batch(ranks: Ranks, backwards: int) -> list[str]:
 
 def alone(ranks: Ranks) -> str:
     """Return why nothing is shared by the ranks; "" if something may be."""
-    steps = [step for each in ranks for o in each.optimizers for step in o.steps]
+    every = [step for each in ranks for o in each.optimizers for step in o.steps]
+    steps = [step for step in every if any(g is not None for g in step.gradients)]
     if len(ranks) == 1 or not steps or any(each.failed for each in ranks):
         return ""
     if not any(each.backend or each.sends for each in ranks):  # RPC sends

@@ -29,6 +29,8 @@ class Stand(ABC):
     _: KW_ONLY
     outer: tuple[Frame, ...] = field(default=(), repr=False, compare=False)
     """All lines of the program in which it was, from the innermost."""
+    caller: Frame | None = field(default=None, repr=False, compare=False)
+    """The line that calls the function of its own line, if that tells ranks apart."""
     beside: tuple[tuple[str, Frame | None], ...] = ()
     """Where its other threads and its processes stand, by name."""
     pid: int | None = None
@@ -46,6 +48,7 @@ class Stand(ABC):
     def __str__(self) -> str:
         """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
         at = f" at {self.frame.place}" if self.frame else ""
+        at += f", called at {self.caller.short}" if self.caller else ""
         return f"{self.does(at)}{self._process()}"
 
     def now(self) -> str:

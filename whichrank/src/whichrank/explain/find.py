@@ -37,8 +37,10 @@ from whichrank.explain.causes.waiting import (
 )
 from whichrank.explain.ends import Verdict
 from whichrank.explain.failure import Failure
+from whichrank.explain.states import Elsewhere, Halted
 from whichrank.explain.symptoms import Symptom
 from whichrank.record import stacks
+from whichrank.record.heard import listen
 from whichrank.record.logs import ProgramLog, RankLog, RunLog, TorchrunLog
 from whichrank.record.torch_words import REPORT, Blames, signal_obeyed
 from whichrank.record.words import signal_name
@@ -199,7 +201,22 @@ def _first_failure(log: RunLog, code: int) -> Failure:
         first = _first(by_rank)
     if by_rank[first].is_victim:
         return _not_together(log.ranks, first, by_rank)
-    return _failed_by_itself(log.ranks, first, by_rank)
+    failure = _with_late(_failed_by_itself(log.ranks, first, by_rank), log.ranks)
+    if failure.by_chance and not failure.symptom:  # why, one may have printed before
+        return replace(_with_traceback(failure, log.ranks), traceback=failure.traceback)
+    return failure
+
+
+def _with_late(failure: Failure, logs: list[RankLog]) -> Failure:
+    """Add where those stood for whom the rank that failed may have waited.
+
+    It has a call that is not done, and a watchdog of its own may have lost patience.
+    """
+    if failure.rank is None or all(call.done for call in logs[failure.rank].calls):
+        return failure
+    away = [s for s in stands.find_stands(logs) if isinstance(s, Elsewhere | Halted)]
+    late: dict[int, Cause | Stand] = {stand.rank: stand for stand in away}
+    return replace(failure, by_rank=late | failure.by_rank)
 
 
 def _launcher_was_first(log: RunLog, code: int, by_rank: Verdicts) -> bool:
@@ -308,7 +325,7 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
 
 
 def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
-    """Add to a standstill what a rank has printed before it, which may explain it.
+    """Add to a standstill, or what came of it, what a rank has printed before it.
 
     A thread may have died for which the main thread waits, or an exception was caught
     and logged. It is a line beside, and blames nobody: a metrics server that refuses
@@ -317,7 +334,7 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     tracebacks = {
         rank: traceback
         for rank, log in enumerate(logs)
-        if (traceback := log.other_traceback)
+        if (traceback := log.other_traceback) and not listen(traceback).gave_up
     }
     if not tracebacks:
         return failure
@@ -346,14 +363,10 @@ def _not_together(logs: list[RankLog], first: int, by_rank: Verdicts) -> Failure
         odd = odd_one({rank: e.heard.parameters for rank, e in by_rank.items()})
         first = first if odd is None else odd  # whose model DDP finds to be another
         return replace(_failed_by_itself(logs, first, by_rank), stands=stood)
-    also: list[Cause] = [Complaint(rank=first, of=verdict.cause)]
-    traceback = verdict.traceback
-    if why.rank is not None and logs[why.rank].finished:
-        if printed := logs[why.rank].other_traceback:  # which it has caught, and left
-            also, traceback = [_printed(why.rank, printed), *also], printed
-    failure = Failure(_kind(verdict.cause), why, tuple(also))
+    also = (Complaint(rank=first, of=verdict.cause),)
     others: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    return replace(failure, traceback=traceback, by_rank=others, stands=stood)
+    failure = Failure(_kind(verdict.cause), why, also, verdict.traceback, others, stood)
+    return _with_traceback(failure, logs)
 
 
 def _told_by_torch(

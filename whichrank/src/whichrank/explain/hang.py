@@ -7,12 +7,12 @@ is to blame; ranks that wait in a circle are told as one, and none is to blame f
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
+from whichrank.explain import counts
 from whichrank.explain.cause import MEETING, Cause, Stand, odd_one
 from whichrank.explain.causes.waiting import (
     Absent,
@@ -138,13 +138,19 @@ def find_difference(
     rank = odd_one(what)
     frame = by_rank[rank if rank is not None else min(by_rank)].frame
     same = len({call.does for call in by_rank.values()}) == 1
-    return CallsDiffer(
-        rank=rank,
-        frame=frame,
-        symptom=Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS,
-        calls=by_rank,
-        before=_counted(calls, by_rank),
-    )
+    symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
+    cause = CallsDiffer(rank=rank, frame=frame, symptom=symptom, calls=by_rank)
+    if any(_race(its, by_rank) for its in calls):
+        known = (call.frame for call in by_rank.values() if call.frame)
+        return replace(cause, rank=None, frame=next(known, None), raced=True)
+    return replace(cause, before=counts.before(calls, by_rank))
+
+
+def _race(calls: Sequence[Call], by_rank: dict[int, Call]) -> bool:
+    """Tell whether two threads of a rank are in calls of the group that differs."""
+    groups = {call.group for call in by_rank.values()}
+    now = {c.in_thread for c in calls if c.group in groups and not c.done and not c.p2p}
+    return len(now) > 1
 
 
 def _brought(
@@ -161,90 +167,6 @@ def _brought(
     if not fit and least.does == "all_reduce" and least.size < LARGE:
         return "what nobody has recorded"
     return " or ".join(sorted(fit or {least.brings}))
-
-
-def _counted(
-    calls: Sequence[Sequence[Call]], by_rank: dict[int, Call]
-) -> Counted | None:
-    """Return a call that some of these ranks have made more often before, at one line.
-
-    A rank that has made one too many, or one too few, goes on like the others until
-    its calls differ from theirs.
-
-    Args:
-        calls: of each rank.
-        by_rank: the call up to which, of the ranks that are compared. Where some send
-            gradients by it, and the others have left their loop, it counts as well:
-            they have skipped a backward.
-    """
-    until = {r: calls_until(calls[r], call.key) for r, call in by_rank.items()}
-    until, since = kept_by_all(until)
-    made = {rank: its[:-1] for rank, its in until.items()}
-    sends = [call for call in by_rank.values() if call.sends_gradients]
-    if sends:
-        others = [call for call in by_rank.values() if not call.sends_gradients]
-        over = bool(others) and not any(_in_its_loop(c, sends[0]) for c in others)
-        gradients = until if over else made
-        skipped = {r: [c for c in m if c.sends_gradients] for r, m in gradients.items()}
-        made = skipped if over or _counts(skipped) else until
-    counted = [replace(each, since=since) for each in _counts(made)]
-    if sends and made is until:  # all have sent alike: what is odd is another call
-        counted = [each for each in counted if not each.call.sends_gradients]
-    # A line to which some have never come tells most.
-    return min(counted, key=lambda each: min(each.times.values()) > 0, default=None)
-
-
-def _in_its_loop(call: Call, sends: Call) -> bool:
-    """Tell whether a call is made in the loop in which another sends gradients.
-
-    Of both it is known by which lines the program has come there. Without its text we
-    do not know, and do not say that a backward was skipped.
-    """
-    for ours, theirs in zip(call.path, sends.path, strict=False):
-        if (ours.file, ours.line) != (theirs.file, theirs.line):
-            known = ours.file == theirs.file and ours.name == theirs.name
-            return not (known and ours.code) or in_one_loop(theirs, ours)
-    return True
-
-
-def _branches(
-    made: dict[int, list[Call]],
-) -> set[tuple[str, str, int]]:
-    """Return the calls of both branches of an `if rank == 0`, which meet each other.
-
-    Whoever makes the one never makes the other.
-    """
-    kinds = {rank: {call.kind for call in its} for rank, its in made.items()}
-    meets: dict[tuple[str, str, int], set[tuple[str, str, int]]] = {}
-    by_key: dict[Key, set[tuple[str, str, int]]] = {}
-    for call in chain(*made.values()):
-        by_key.setdefault(call.key, set()).add(call.kind)
-    for together in by_key.values():
-        for kind in together:
-            meets.setdefault(kind, set()).update(together - {kind})
-    return {
-        kind
-        for kind, others in meets.items()
-        if others
-        and {other[0] for other in others} == {kind[0]}
-        and not any(kind in its and others & its for its in kinds.values())
-    }
-
-
-def _counts(made: dict[int, list[Call]]) -> list[Counted]:
-    """Return each call, at one line, that some ranks have made more often."""
-    branches = _branches(made)
-    counts = {rank: Counter(call.kind for call in its) for rank, its in made.items()}
-    first: dict[tuple[str, str, int], Call] = {}
-    for call in chain(*made.values()):
-        if call.frame:
-            first.setdefault(call.kind, call)
-    counted = [
-        Counted(call, {rank: count[kind] for rank, count in counts.items()})
-        for kind, call in first.items()
-        if kind not in branches
-    ]
-    return [each for each in counted if len({*each.times.values()}) > 1]
 
 
 def _groups_differ(seen: Snapshot) -> Cause | None:
@@ -277,9 +199,10 @@ def _roots_differ(seen: Snapshot) -> Cause | None:
     made = [stand for stand in rooted if not stand.peers]
     if not made:
         return None
-    first = made[0]
-    # A call for objects makes two calls of one group, of their sizes and their data.
+    first = min(made, key=lambda stand: stand.call.number if stand.call else 0)
     same = [s for s in rooted if (s.name, s.group) == (first.name, first.group)]
+    if first.call:
+        same = [s for s in same if not _repeats(seen.calls[s.rank], first.call)]
     symptom, name = Symptom.DIFFERENT_CALLS, ROOT_ARGUMENT[first.name][0]
     known = tuple(stand for stand in same if stand.root is not None)
     if len({stand.root for stand in known}) > 1:
@@ -292,6 +215,17 @@ def _roots_differ(seen: Snapshot) -> Cause | None:
         return None
     apart = Apart(frame=first.frame, symptom=symptom, waiting=tuple(same))
     return replace(apart, passed=tuple(passed), means=name)
+
+
+def _repeats(calls: list[Call], call: Call) -> bool:
+    """Tell whether a rank has made a call once more since, and so is past it.
+
+    A call for objects makes several of one group, of their sizes and their data: these
+    differ from each other.
+    """
+    since = calls[len(calls_until(calls, call.key)) :]
+    what = call.group, call.does, call.dtypes
+    return what in [(c.group, c.does, c.dtypes) for c in since]
 
 
 # --- who waits for whom ---
@@ -360,8 +294,9 @@ def _strayed(seen: Snapshot, circle: Circle, calls: dict[int, Call]) -> Circle:
 
     In a mesh rank 3 skips a call of its column, and goes on: who waits for it there,
     and who has come as far as it has, have all made one more. Or the one that waits
-    has made one too many.
+    has made one too many. Where nobody can tell who is right, that is told of both.
     """
+    told = circle
     for stand, other in zip(circle.stands, circle.to, strict=True):
         key, waits = calls[other].key, stand.rank
         beside = [rank for rank, call in calls.items() if call.key == key]
@@ -369,12 +304,16 @@ def _strayed(seen: Snapshot, circle: Circle, calls: dict[int, Call]) -> Circle:
             continue
         made = {rank: calls_until(seen.calls[rank], key) for rank in (*beside, waits)}
         made, since = kept_by_all({rank: made[rank] for rank in sorted(made)})
-        for before in _counts(made):
-            rank = odd_one(before.times)
-            if rank in (waits, other) and _tells(before, stand, calls[waits], made):
-                frame, counted = seen.stands[rank].frame, replace(before, since=since)
+        for before in counts.unlike(made):
+            rank, counted = odd_one(before.times), replace(before, since=since)
+            if rank not in (waits, other):
+                continue
+            if _tells(before, stand, calls[waits], made):
+                frame = seen.stands[rank].frame
                 return replace(circle, rank=rank, frame=frame, before=counted)
-    return circle
+            if before.call.kind != calls[other].kind:  # to which it has yet to come
+                told = replace(circle, before=told.before or counted)
+    return told
 
 
 def _tells(
@@ -419,20 +358,56 @@ def _absent(seen: Snapshot) -> Cause | None:
         symptom=Symptom.ABSENT,
         away=tuple(absent),
         waiting=tuple(seen.waiting),
+        before=_drifted(seen, first, absent),
     )
-    if first.by_message:
-        return cause
-    together = len({stand.frame and stand.frame.short for stand in absent}) == 1
-    if len(seen.waiting) == 1 and len(absent) > 1 and together:  # the others agree
+    agree = len(absent) > 1 and all(_is_past(stand, first) for stand in absent)
+    if len(seen.waiting) == 1 and agree:
         return replace(cause, rank=first.rank, frame=first.frame)
     if len(seen.stands) == 2 and absent[0].ended_well:  # which of two is right?
         return replace(cause, rank=None, frame=first.frame)
     return cause
 
 
+def _drifted(seen: Snapshot, waits: Waits, left: Sequence[Stand]) -> Counted | None:
+    """Return a call that those that have left have made more or less often.
+
+    Calls at two lines may be alike, as two sums of a number are: then nobody notices
+    before there is one too few. Who has not left by its end keeps no full record.
+    """
+    ends = [seen.logs[stand.rank].end for stand in left if stand.ended_well]
+    told_all = len(ends) == len(left) and not any(end and end.early for end in ends)
+    if not (call := waits.call) or not told_all:
+        return None
+    made = {rank: calls_until(its, call.key) for rank, its in enumerate(seen.calls)}
+    made = {r: [c for c in its if c.group == call.group] for r, its in made.items()}
+    made, since = kept_by_all({rank: its for rank, its in made.items() if its})
+    counted = [each for each in counts.unlike(made) if each.call.kind != call.kind]
+    return replace(counted[0], since=since) if counted else None
+
+
+def _is_past(stand: Stand, waits: Waits) -> bool:
+    """Tell whether a rank will not come any more to the line where another one waits.
+
+    One that stands before that line, or in a loop around it, may only be slow.
+    """
+    lines = counts.where_they_part(stand.outer[::-1], waits.outer[::-1])
+    if isinstance(stand, Left) or lines is None:
+        return isinstance(stand, Left)
+    return lines[0].line > lines[1].line and not in_one_loop(*lines)
+
+
 def _unable(seen: Snapshot) -> Cause | None:
-    """Some rank was halted by a signal, or has raised: it will not come, ever."""
-    unable = [stand for stand in seen.stands if stand.unable]
+    """Some rank was halted by a signal, or has raised: it will not come, ever.
+
+    If it waits in one call with others since, as in a `with`, that is no reason.
+    """
+    met = [(stand.call.key, stand.call.does) for stand in seen.waiting if stand.call]
+    unable = []
+    for stand in seen.stands:
+        since = stand.end.since if stand.end else None
+        call = since.call if isinstance(since, Waits) else None
+        if stand.unable and not (call and (call.key, call.does) in met):
+            unable.append(stand)
     if not unable:
         return None
     first = seen.waiting[0].frame if seen.waiting else None

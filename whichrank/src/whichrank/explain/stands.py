@@ -18,16 +18,17 @@ from whichrank.explain.states import (
     Unknown,
     Waits,
 )
-from whichrank.record.calls import Key
+from whichrank.record.calls import Call, Key
 from whichrank.record.heard import listen
 from whichrank.record.rank_log import RankLog
-from whichrank.record.source import polls
+from whichrank.record.source import idles
 from whichrank.record.stacks import (
     C10D,
     OURS,
     Frame,
     last_error,
     own,
+    parting,
     starts_up,
 )
 
@@ -57,10 +58,12 @@ ALL_MEET = ("init_rpc", "shutdown")  # of the calls of torch's RPC
 CHECKPOINT = "torch/distributed/checkpoint/"  # where a rank writes and reads as well
 FUNCTIONAL = "torch/distributed/_functional_collectives.py"  # as of DTensor
 GROUP = "ProcessGroup at 0x"  # what py-spy shows of one
-WAIT = re.compile(r"\b(\w+)\.wait\(")
+WAIT = re.compile(r"\b((?:\w+\.)*(\w+))\.wait\(")
 ATTRIBUTE = re.compile(r"\.\w+\.wait\(")  # of which no stack shows the value
 OTHER_WAIT = re.compile(r"\b(os|store\w*)\.wait\(|\.wait\(\[")
 TORCH = str(Path("/torch/"))
+# In which a thread waits for another: join, Future.result, Queue.get, an event loop.
+HANDS_OVER = (str(Path("/threading.py")), str(Path("/asyncio/")))
 
 
 def find_stands(logs: list[RankLog]) -> list[Stand]:
@@ -70,7 +73,8 @@ def find_stands(logs: list[RankLog]) -> list[Stand]:
     done = [{call.key for call in log.calls if call.done} for log in logs]
     stands = [_not_long_done(stand, done) for stand in stands]
     stands = [_with_peers(stand, made) for stand in stands]
-    return [_with_outer(_waited_for(stand, stands), logs) for stand in stands]
+    stands = [_with_outer(_waited_for(stand, stands), logs) for stand in stands]
+    return [_with_caller(stand, stands) for stand in stands]
 
 
 def _not_long_done(stand: Stand, done: list[set[Key]]) -> Stand:
@@ -109,6 +113,15 @@ def _with_outer(stand: Stand, logs: list[RankLog]) -> Stand:
     return replace(stand, outer=tuple(frame for frame in stack if frame.own))
 
 
+def _with_caller(stand: Stand, stands: list[Stand]) -> Stand:
+    """Add to a rank in a helper which line calls it, where those of others differ."""
+    ways = [s.outer[::-1] for s in stands if s.frame and s.short() == stand.short()]
+    at, way = parting(ways), stand.outer[::-1]
+    if at is None or at >= len(way) - 1 or way[-1] != stand.frame:
+        return stand
+    return replace(stand, caller=way[at])
+
+
 def _handling(stand: Stand, log: RankLog) -> Stand:
     """Return the stand of a rank that waits while it handles an exception of its own.
 
@@ -126,7 +139,7 @@ def _handling(stand: Stand, log: RankLog) -> Stand:
 
 def _stand(rank: int, log: RankLog) -> Stand:
     if log.finished:
-        return Left(rank)
+        return Left(rank, own(log.frames))
     if not log.heard.gave_up and (end := _end(log)):
         return Left(rank, own(log.stack), end)
     if log.stopped:
@@ -180,17 +193,24 @@ def _inside(rank: int, log: RankLog) -> Stand:
     if inside and inside.name not in ALONE:
         return _calling(rank, log, inside)
     if name := _waits_in(log):
-        undone = [call for call in log.calls if not call.done]
+        undone = _undone(log)
         call = undone[0] if undone and name == undone[0].name else None
         guessed = bool(frame and ATTRIBUTE.search(frame.code)) or log.heard.gave_up
         return Waits(rank, frame, name, call, guessed=guessed)
-    for stack in log.threads.values():
-        if not inside and communication(stack):
+    for stack in log.threads.values() if _waits_for_thread(log.stack) else ():
+        if communication(stack):
             there = _inside(rank, replace(log, stack=stack))
-            return replace(there, frame=there.frame or frame)
+            at = (("main thread", frame),) if there.frame else ()
+            return replace(there, frame=there.frame or frame, beside=at)
     if frame is None:
         return Unknown(rank, printed=(log.lines or [""])[-1])
     return Elsewhere(rank, frame, beside=beside(log))
+
+
+def _waits_for_thread(stack: list[Frame]) -> bool:
+    """Tell whether a thread waits for what another one does, as in its `join`."""
+    library = takewhile(lambda frame: not frame.own, stack)
+    return any(part in frame.file for frame in library for part in HANDS_OVER)
 
 
 def _calling(rank: int, log: RankLog, inside: Frame) -> Waits:
@@ -223,7 +243,7 @@ def _waits_in(log: RankLog) -> str:
     Its stack may end in its own line, as C++ has none: a call that is not done tells
     then only if it runs on a device, which the host has left behind.
     """
-    undone = [call for call in log.calls if not call.done]
+    undone = _undone(log)
     in_library = bool(log.stack) and not log.stack[0].own
     on_work = _waits_for_work(log) or bool(undone) and _polls(log)
     if undone and (in_library or on_work or any(call.on_device for call in undone)):
@@ -238,10 +258,24 @@ def _waits_in(log: RankLog) -> str:
     return meets[0] if meets else _within(log.stack)
 
 
-def _polls(log: RankLog) -> bool:
-    """Tell whether a rank asks again and again whether a call is completed."""
+def _undone(log: RankLog) -> list[Call]:
+    """Return the calls that are not done, and first the one that is waited for.
+
+    Of `handle.wait()` that is the call whose line begins with `handle =`.
+    """
     frame = own(log.stack)
-    return frame is not None and polls(frame)
+    name = WAIT.search(frame.code) if frame else None
+    undone = [call for call in log.calls if not call.done]
+    if not name:
+        return undone
+    made = f"{name[1]} = "  # of `self.handle.wait()` as well
+    return sorted(undone, key=lambda c: not (c.frame and c.frame.code.startswith(made)))
+
+
+def _polls(log: RankLog) -> bool:
+    """Tell whether a rank asks again and again, as whether its call is completed."""
+    frame = own(log.stack)
+    return frame is not None and idles(frame)
 
 
 def _waits_for_work(log: RankLog) -> bool:
@@ -258,8 +292,9 @@ def _waits_for_work(log: RankLog) -> bool:
     if not innermost.own:
         return TORCH in innermost.file
     name = WAIT.search(frame.code)
-    value = frame.values.get(name[1], "Work") if name else "Work"
-    return "Work" in value and not OTHER_WAIT.search(frame.code)
+    value = frame.values.get(name[2], "Work") if name else "Work"
+    of_torch = "Work" in value or "Future" in value  # no other Future has a `wait`
+    return of_torch and not OTHER_WAIT.search(frame.code)
 
 
 def _within(stack: list[Frame]) -> str:

@@ -45,7 +45,9 @@ class Waits(Stand):
 
     def does(self, at: str) -> str:
         """Return in which call it waits, and for whom."""
-        return f"{self._in(self.call.whole if self.call else self.name)}{at}"
+        others = [] if self.watched else self.others()
+        call = self.call.whole if self.call else self.name
+        return "; ".join([f"{self._in(call)}{at}", *others])
 
     def now(self) -> str:
         """Return it where a picture shows the call."""
@@ -134,7 +136,7 @@ class Left(Stand):
     def does(self, at: str) -> str:
         """Return that it has ended, and how."""
         gone = "is not there: it has ended, or was never started"
-        return self.unable or (gone if self.watched else "has left")
+        return self.unable or (gone if self.watched else f"has left{at}")
 
 
 @dataclass(frozen=True)

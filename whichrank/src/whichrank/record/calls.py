@@ -61,6 +61,8 @@ class Call:
     """What torch sends by itself: `gradients, in backward`."""
     generation: int = 0
     """How often a group of this name was there before: it may be made anew."""
+    in_thread: bool = False
+    """Whether another thread than the main one makes it."""
 
     def __str__(self) -> str:
         """Return, say, `all_reduce of float32 (4,)`."""
@@ -169,6 +171,7 @@ def _call(call: dict, groups: dict) -> Call:
         call.get("backend", GLOO),
         callers=tuple(frames[1:]),
         part=call.get("part", ""),
+        in_thread=call.get("in_thread", False),
     )
 
 

@@ -1,6 +1,7 @@
 """What follows from the files of one rank: its words, where it stood, how it ended."""
 
 import json
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,8 +13,9 @@ from whichrank.record.heard import Heard, listen
 from whichrank.record.rank_end import LastWord
 from whichrank.record.rank_files import Evidence, RankFiles
 from whichrank.record.stacks import Frame
-from whichrank.record.torch_words import NOISE, STORE, lost_peer
+from whichrank.record.torch_words import NOISE, QUOTED, STORE, lost_peer
 
+RAISES = re.compile(r"(^|: )raise ")
 LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
 TRACEBACK = "Traceback (most recent call last):"
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
@@ -102,11 +104,15 @@ class RankLog(Evidence):
         """What it has said of other ranks when it ended.
 
         A signal that ends a process leaves a dump of its stack, which says nothing; a
-        program that asks a store itself waits for no other rank.
+        program that asks a store itself waits for no other rank, and what it raises
+        itself is in its own words, unless it quotes torch.
         """
         error = self.raised.error if self.raised else ""
-        if error.startswith(STORE) and self.frames and self.frames[0].own:
+        own = [frame for frame in self.frames[:1] if frame.own]
+        if own and error.startswith(STORE):
             return Heard()
+        if own and RAISES.search(own[0].code) and not QUOTED.search(error):
+            return listen("\n".join(self.before))
         words = [error, *self.before]
         if self.traceback and (self.raised or (self.code or 0) >= 0):
             words.append(self.traceback)

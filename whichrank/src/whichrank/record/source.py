@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from whichrank.record.stacks import Frame
 
+LEAVES = (ast.Pass, ast.Break, ast.Continue, ast.Return, ast.Raise)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -31,9 +32,14 @@ def in_one_loop(one: Frame, other: Frame) -> bool:
     )
 
 
-def polls(frame: Frame) -> bool:
-    """Tell whether a line stands in a loop that asks whether a call is completed."""
-    return any(
-        isinstance(loop, ast.While) and "is_completed(" in ast.unparse(loop.test)
-        for loop in loops(frame)
-    )
+def idles(frame: Frame) -> bool:
+    """Tell whether a line stands in a `while` that does nothing but look and sleep."""
+    whiles = (loop for loop in loops(frame) if isinstance(loop, ast.While))
+    return any(all(map(_rests, loop.body)) for loop in whiles)
+
+
+def _rests(node: ast.stmt) -> bool:
+    if isinstance(node, ast.If):
+        return all(map(_rests, [*node.body, *node.orelse]))
+    sleeps = isinstance(node, ast.Expr) and "sleep(" in ast.unparse(node)
+    return sleeps or isinstance(node, LEAVES)

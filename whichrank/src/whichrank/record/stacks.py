@@ -6,10 +6,10 @@ Either way a stack is a list of frames, innermost first.
 import linecache
 import re
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 from whichrank.record.files import clean
@@ -29,6 +29,7 @@ FRAME_LINE = re.compile(
 BEGIN = re.compile(r"^(?:\S.*)?Traceback \(", re.MULTILINE)
 # What faulthandler puts above the stack of a thread.
 THREAD = re.compile(r"^(Current t|T)hread .*\(most recent call first\):$", re.MULTILINE)
+FATAL = "Fatal Python error: "
 LONGEST_ERROR = 2000  # characters
 # What each traceback of a rank begins with, and says nothing: how the program came to
 # its `main`, and the frame of torch's @record.
@@ -141,22 +142,43 @@ def same_line(one: list[Frame], other: list[Frame]) -> bool:
     return lines[0] == lines[1]
 
 
+def parting(ways: Collection[Sequence[Frame]]) -> int | None:
+    """Return at which step ways through a program part, each from the outermost call.
+
+    None if they do not, or have not begun in one function, as a thread has not.
+    """
+    if len({(way[0].file, way[0].name) if way else None for way in ways}) > 1:
+        return None
+    steps = zip_longest(*([frame.short for frame in way] for way in ways))
+    return next((at for at, step in enumerate(steps) if len({*step}) > 1), None)
+
+
 def from_text(text: str) -> list[Frame]:
-    """Return the frames of a traceback, or of faulthandler's main thread."""
-    dumps = [match.end() for match in THREAD.finditer(text)]
-    if not dumps:  # a traceback has the innermost call last
+    """Return the frames of a traceback, or of the thread that faulthandler tells of."""
+    if (told := _thread(text)) is None:  # a traceback has the innermost call last
         return _frames(_last_traceback(text))[::-1]
-    # The main thread is listed last, and of several dumps the last one counts.
-    return _frames(text[dumps[-1] :])
+    return _frames(told)
+
+
+def _thread(text: str) -> str | None:
+    """Return what faulthandler has of the thread that has crashed, or the main one.
+
+    The main thread is listed last, and of several dumps the last one counts.
+    """
+    if not THREAD.search(text):
+        return None
+    starts = [match.start() for match in THREAD.finditer(text)]
+    threads = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
+    crashed = [t for t in threads if FATAL in text and t.startswith("Current")]
+    return next((t for t in crashed[-1:] if own(_frames(t))), threads[-1])
 
 
 def tidy(text: str) -> str:
-    """Return faulthandler's dump without the other threads and our frames."""
-    threads = list(THREAD.finditer(text))
-    if not threads:
+    """Return faulthandler's dump of one thread, and without our frames."""
+    if (told := _thread(text)) is None:
         return text
-    head, main = text[: threads[0].start()], text[threads[-1].start() :]
-    lines = main.split("\nExtension modules:")[0].splitlines()
+    head = THREAD.split(text)[0]
+    lines = told.split("\nExtension modules:")[0].splitlines()
     return head + "\n".join(line for line in lines if not OURS.search(line)) + "\n"
 
 

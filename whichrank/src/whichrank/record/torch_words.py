@@ -139,6 +139,8 @@ TABLE = (
 OF_ITS_OWN = re.compile(
     r"(?!torch\.|RuntimeError\b|Dist\w+Error\b)(\w+\.)*\w*(Error|Exception|Timeout)\b"
 )
+# What the words of torch say of themselves, whoever repeats them.
+QUOTED = re.compile("torch|gloo|nccl|c10d|tensorpipe", re.IGNORECASE)
 SOURCE = re.compile(r"    [^ |+]")  # a line of the program in a traceback
 
 # Facts in words of torch.

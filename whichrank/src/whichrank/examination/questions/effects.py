@@ -51,7 +51,7 @@ def _alike(facts: Witnessed, drawn: Drawn, line: str, tied: bool) -> Answer:
         whose = f"{facts.framework} seeds all ranks alike, which many live with"
         return unsure(f"{alike}: {whose}.", line, cure)
     choice = "right where ranks choose together, wrong for noise"
-    return unsure(f"{alike}: {choice}.", line, cure)
+    return unsure(f"{alike}: {choice}.", line, cure if tied else "")
 
 
 def files(ranks: Ranks) -> Answer:
@@ -62,7 +62,8 @@ def files(ranks: Ranks) -> Answer:
             writers.setdefault(path, []).append(rank)
     for path, by in writers.items():
         if len(by) > 1:
-            who = f"{path}, by ranks {', '.join(map(str, by))}."
+            here = path.removeprefix(f"{Path.cwd()}/")
+            who = f"{here}, by ranks {', '.join(map(str, by))}."
             rank_0 = "Let rank 0 write, or put the rank into the name."
             cure = advice.of(ranks[0], advice.WRITE, rank_0)
             line = ranks[by[0]].files[path]

@@ -25,6 +25,7 @@ class Restored:
 
     def __init__(self, training: Training) -> None:
         self.facts, self.training = training.facts, training
+        self.opens = 0  # files; a load from none is a copy
         self.clips: list[tuple[str, set[int]]] = []  # since the last step: whose
 
     def watch(self) -> None:
@@ -48,18 +49,19 @@ class Restored:
             theirs = next(iter(state_dict), own[0])
             self.facts.loads.append(Load(place(), theirs=theirs, own=own[0]))
         else:
-            self.facts.restored += 1
+            self.facts.restored += self.opens > 0
         return result
 
     def resumed(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """An optimizer loads its state."""
         self.facts.moments = None
-        self.facts.restored += 1
+        self.facts.restored += self.opens > 0
         return original(optimizer, *args, **kwargs)
 
     def opened(self, original: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         """torch.load, of anything."""
         found = original(f, *args, **kwargs)
+        self.opens += 1
         if _has_moments(found, DEPTH):
             path = f if isinstance(f, str | os.PathLike) else ""
             written = os.path.abspath(os.fspath(path)) in self.facts.files

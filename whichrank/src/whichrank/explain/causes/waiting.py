@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from whichrank.explain.cause import MEETING, SHOWN, Cause, Stand
 from whichrank.explain.states import (
@@ -18,7 +17,33 @@ from whichrank.explain.states import (
 )
 from whichrank.explain.symptoms import Symptom
 from whichrank.record.calls import Call
+from whichrank.record.stacks import parting
 from whichrank.record.words import conjugate, listed, ranks, sides, times
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A call that some ranks have made more often than others, at one line."""
+
+    call: Call
+    """As one of them has made it."""
+    times: Mapping[int, int]
+    """By rank."""
+    since: Call | None = None
+    """The call from which on they are counted, if not all are on record."""
+
+    def __str__(self) -> str:
+        at = f" at {self.call.frame.short}" if self.call.frame else ""
+        by_count = sides((count, rank) for rank, count in self.times.items())
+        by_count = dict(sorted(by_count.items(), reverse=True))  # "never" comes last
+        numbers = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
+        means = ""
+        if self.call.sends_gradients:
+            means = ": a rank skipped a backward, or its loss reached no weight "
+            means += "of the model"
+        since = f"since call {self.since.number}, " if self.since else ""
+        return f"{since}{self.call.what}{at} was made {', but '.join(numbers)}{means}"
+
 
 # --- one to blame ---
 
@@ -29,8 +54,13 @@ class Absent(Cause):
 
     away: tuple[Stand, ...]
     waiting: tuple[Waits, ...]
+    before: Counted | None = None
+    """What they have not done alike before."""
 
     def __str__(self) -> str:
+        return f"{self._now()}; {self.before}" if self.before else self._now()
+
+    def _now(self) -> str:
         names = [stand.rank for stand in self.away]
         if self.waiting and self.rank in [stand.rank for stand in self.waiting]:
             them = f"{ranks(names)} {self._do(names)}"
@@ -94,30 +124,6 @@ class NotMet(Cause):
 # --- none to blame, or all ---
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A call that some ranks have made more often than others, at one line."""
-
-    call: Call
-    """As one of them has made it."""
-    times: Mapping[int, int]
-    """By rank."""
-    since: Call | None = None
-    """The call from which on they are counted, if not all are on record."""
-
-    def __str__(self) -> str:
-        at = f" at {self.call.frame.short}" if self.call.frame else ""
-        by_count = sides((count, rank) for rank, count in self.times.items())
-        by_count = dict(sorted(by_count.items(), reverse=True))  # "never" comes last
-        numbers = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
-        means = ""
-        if self.call.sends_gradients:
-            means = ": a rank skipped a backward, or its loss reached no weight "
-            means += "of the model"
-        since = f"since call {self.since.number}, " if self.since else ""
-        return f"{since}{self.call.what}{at} was made {', but '.join(numbers)}{means}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Circle(Cause):
     """Each rank waits for the next one, and the last for the first."""
@@ -151,6 +157,8 @@ class CallsDiffer(Cause):
     calls: Mapping[int, Call]
     """By rank. As torch names them, they have no number."""
     before: Counted | None = None
+    raced: bool = False
+    """Whether two threads of a rank were at it, so that which came first is chance."""
 
     def __str__(self) -> str:
         at = _lines(self.calls)
@@ -163,6 +171,13 @@ class CallsDiffer(Cause):
         )
         before = f"; {self.before}" if self.before else ""
         return f"call {first.number} is {sentence}{before}"
+
+    @property
+    def advice(self) -> str:
+        """What to do if their order is chance."""
+        chance = "a thread and the main thread call on one group, in an order that is "
+        chance += "chance: give the thread a group of its own"
+        return chance if self.raced else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,8 +395,7 @@ def _lines(calls: Mapping[int, Call]) -> dict[int, str]:
     The line of a helper tells little: what differs may be the line that calls it.
     """
     paths = {rank: call.path for rank, call in calls.items()}
-    steps = zip_longest(*([f.short for f in path] for path in paths.values()))
-    apart = next((at for at, step in enumerate(steps) if len({*step}) > 1), None)
+    apart = parting(paths.values())
     lines = {}
     for rank, path in paths.items():
         places = [path[-1].short] if path else []

@@ -56,7 +56,7 @@ def run(argv: list[str]) -> None:
     folder = _open_folder()
     code, left = _exit_code(argv, folder)
     end = {"code": code, "time": time.time()} | left
-    if left and folder and os.getpid() == own:
+    if code and left and folder and os.getpid() == own:
         names.write(folder / names.LEFT, end)
     _finish()
     _make_room()
@@ -130,7 +130,7 @@ def _exit_code(argv: list[str], folder: Path | None) -> tuple[int, dict]:
     except SystemExit as end:
         code = _code(end)
         try:
-            return code, errors.how_it_left(end) if code else {}
+            return code, errors.how_it_left(end)
         except Exception:  # of a signal handler, say
             return code, {}
     except BaseException as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
+THREADING = os.path.join(os.sep, "threading.py")  # in which a thread begins
 LIBRARY = (
     "site-packages",
     "dist-packages",
@@ -107,6 +108,7 @@ def as_call(entry: dict) -> dict:
         "number": entry["p2p_seq_id" if entry["is_p2p"] else "collective_seq_id"],
         "p2p": entry["is_p2p"],
         "part": _part(frames) if not library else "",
+        "in_thread": any(f["filename"].endswith(THREADING) for f in frames),
         "shapes": entry["input_sizes"],
         "dtypes": entry["input_dtypes"],
         # These keep no other state; what legacy NCCL retires may have run out of time.
