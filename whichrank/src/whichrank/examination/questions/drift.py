@@ -32,8 +32,9 @@ def same_weights(ranks: Ranks) -> Answer:
         mistake, equal = _drift(ranks, every)
         if mistake:
             return mistake
-        compared = compared.and_those(equal)
-        told |= {number} if equal.steps else set()
+        if equal.steps:
+            compared = compared.and_those(equal)
+            told.add(number)
     if told and any(each.sends for each in ranks):
         return yes(str(compared))
     rest = _as_it_is(ranks, [o for n, o in enumerate(optimizers) if n not in told])

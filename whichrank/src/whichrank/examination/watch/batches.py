@@ -73,7 +73,8 @@ class Batches:
         if batches is not None:
             sampler = batches.sampler if type(batches) is BatchSampler else batches
         random = hasattr(sampler, "set_epoch") or "Random" in type(sampler).__name__
-        known = random or type(sampler).__module__.partition(".")[0] in KNOWN
+        of = type(sampler).__module__.partition(".")[0]
+        known = random or of in KNOWN or hasattr(sampler, "shuffle")
         facts = Loader(
             line=place(),
             base=base,
