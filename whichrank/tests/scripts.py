@@ -636,7 +636,22 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
 }
 """What is done, and how."""
 
+FLAT = """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 12, shuffle=True):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    flat = torch.cat([p.grad.flatten() for p in model.parameters()]) / world
+    dist.all_reduce(flat)
+    nn.utils.vector_to_parameters(flat, [p.grad for p in model.parameters()])
+    opt.step()
+"""
 WRONG = {
+    "averaged as one flat buffer, and no sampler": (
+        "Samples reach more than one rank",
+        FLAT,
+    ),
     "never wrapped": (
         "sends no gradient over it: 2 trainings",
         """\
@@ -765,7 +780,7 @@ for n, (x, y) in enumerate(DataLoader(data, 6, sampler=DistributedSampler(data))
 """,
     ),
     "another learning rate by rank": (
-        "the learning rates differ, [0.1, 0.2]",
+        "the learning rates differ, 0.1 and 0.2",
         """\
 model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1 * (1 + rank))
@@ -1052,7 +1067,7 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
 """,
     ),
     "one rank skips a step": (
-        "weight differs after step 6: until then the ranks ran [6, 7] forwards",
+        "weight differs after step 6: until then the ranks ran 6 and 7 forwards",
         """\
 model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1)
@@ -1387,7 +1402,190 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
     opt.step()
 """
 
+ZIPPED = """\
+few = TensorDataset(data.tensors[0][:120], data.tensors[1][:120])
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+mine = DistributedSampler(few)
+rest = DataLoader(data, 20, sampler=DistributedSampler(data))
+for (x, y), (more, _) in zip(DataLoader(few, 10, sampler=mine), rest):
+    opt.zero_grad()
+    (mse(model(x), y) + model(more).abs().mean()).backward()
+    opt.step()
+"""
+NUMPY = """\
+import numpy
+
+
+class Noisy(nn.Linear):
+    def forward(self, x):
+        noise = numpy.random.normal(0, 0.1, tuple(x.shape))
+        return super().forward(x + torch.from_numpy(noise).float())
+
+
+numpy.random.seed(SEED)
+model = DDP(Noisy(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+"""
+SLICED = """\
+model = MODEL
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 20, shuffle=True):
+    opt.zero_grad()
+    mse(model(x[rank::world]), y[rank::world]).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    opt.step()
+"""
 NOTED = {
+    "FSDP, whose weights are shards": (
+        "not seen in 12 steps of one pass: weights that several ranks hold",
+        """\
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+model = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "each rank takes its part of a batch": (
+        "right if each rank takes its part of a batch",
+        SLICED.replace("MODEL", "DDP(nn.Linear(8, 1))"),
+    ),
+    "each rank takes its part of a batch, and averages by hand": (
+        "right if each rank takes its part of a batch",
+        SLICED.replace("MODEL", "nn.Linear(8, 1)"),
+    ),
+    "each rank takes every other batch": (
+        "right if each rank takes its part of a batch",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n, (x, y) in enumerate(DataLoader(data, 10, shuffle=True)):
+    if n % world == rank:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
+    "NumPy's noise differs": (
+        "Random numbers differ between ranks: 11 draws",
+        NUMPY.replace("SEED", "rank"),
+    ),
+    "rank 0 trains a first part alone": (
+        "240 samples of ranks 0 and 1 in one pass",
+        """\
+first = nn.Linear(8, 8)
+if rank == 0:
+    opt = torch.optim.SGD(first.parameters(), 0.1)
+    for x, y in DataLoader(data, 80):
+        opt.zero_grad()
+        mse(first(x), x).backward()
+        opt.step()
+for p in first.parameters():
+    dist.broadcast(p.data, 0)
+first.requires_grad_(False)
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(first(x)), y).backward()
+    opt.step()
+""",
+    ),
+    "two loaders, side by side": (
+        "360 samples of ranks 0 and 1 in 2 passes",
+        ZIPPED,
+    ),
+    "texts of their own length, in a list, keywords": (
+        "240 samples of ranks 0 and 1 in 2 passes",
+        """\
+import pickle
+
+texts = [torch.randint(1, 50, (4 + n % 7,)) for n in range(120)]
+with torch.device("meta"):
+    sizes, later = nn.Linear(8, 8), nn.LazyLinear(8)
+body = nn.Sequential(nn.Embedding(50, 4), nn.Dropout(0.1), nn.Linear(4, 1))
+torch.manual_seed(rank)
+model = DDP(module=torch.jit.script(body))
+opt = torch.optim.SGD(params=model.parameters(), lr=0.1)
+sampler = DistributedSampler(texts)
+pickle.dumps([torch.randn, torch.save, random_split, nn.functional.dropout])
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    pad = nn.utils.rnn.pad_sequence
+    for x in DataLoader(texts, 10, sampler=sampler, collate_fn=pad):
+        opt.zero_grad()
+        model(x.T).mean().backward()
+        nn.utils.clip_grad_norm_(parameters=model.parameters(), max_norm=1.0)
+        opt.step()
+torch.save(f=FOLDER + f"/{rank}.pt", obj=model.module.state_dict())
+model.module.load_state_dict(torch.load(f=FOLDER + f"/{rank}.pt"))
+""",
+    ),
+    "averaged as each gradient comes": (
+        "4 weights of ranks 0 and 1",
+        """\
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+
+
+def average(weight):
+    dist.all_reduce(weight.grad)
+    weight.grad /= world
+
+
+for p in model.parameters():
+    p.register_post_accumulate_grad_hook(average)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "a table beside DDP that nothing averages": (
+        "weight differs after step 1, and nothing tells whether that is meant",
+        """\
+table, model = nn.Embedding(50, 8), DDP(nn.Linear(8, 1))
+opts = [torch.optim.SGD(each.parameters(), 0.1) for each in (table, model)]
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    mse(model(table((x[:, 0].abs() * 9).long().clamp(max=49))), y).backward()
+    for opt in opts:
+        opt.step()
+        opt.zero_grad()
+""",
+    ),
+    "a sampler of the script's own, which seeds each epoch alike": (
+        "right if it sorts, by length say, wrong if it shuffles",
+        """\
+class Mine(torch.utils.data.Sampler):
+    def __iter__(self):
+        order = torch.randperm(240, generator=torch.Generator().manual_seed(5))
+        return iter(order[rank::world].tolist())
+
+    def __len__(self):
+        return 240 // world
+
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(data, 20, sampler=Mine())
+for epoch in range(2):
+    for x, y in loader:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
     "a gather that gives no gradient back": (GATHERED, GATHERS),
     "a gather of what has no gradient": (
         KEEPS,
@@ -1402,11 +1600,11 @@ NOTED = {
         COPIES,
     ),
     "copies of the gradients are averaged, and left": (
-        "whether it may.",
+        "whether that is meant.",
         COPIES.replace("        p.grad = mean\n", ""),
     ),
     "a validation that is padded": (
-        "the sampler makes 14 samples of 13",
+        "go through 14 samples, and there are 13",
         """\
 model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1)
@@ -1501,3 +1699,40 @@ for epoch in range(2):
     ),
 }
 """Scripts that are not accused, and a part of what is told of each."""
+WRONG["NumPy's noise is the same on all ranks"] = (
+    "`numpy.random.seed(seed + rank)` after",
+    NUMPY.replace("SEED", "0"),
+)
+WRONG["Gumbel's noise is the same on all ranks"] = (
+    "A forward draws the same on all ranks",
+    """\
+class Picks(nn.Linear):
+    def forward(self, x):
+        return nn.functional.gumbel_softmax(super().forward(x)) @ x.T[:8]
+
+
+model = DDP(Picks(8, 8))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x).mean(1, keepdim=True), y).backward()
+    opt.step()
+""",
+)
+WRONG["each rank picks a part at random"] = (
+    "Shuffle and split the data with one seed",
+    """\
+mine = torch.randperm(240, generator=torch.Generator().manual_seed(rank))[:120]
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+part = torch.utils.data.Subset(data, mine.tolist())
+for x, y in DataLoader(part, 10, shuffle=True):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+)
+WRONG["one of two loaders has no sampler"] = (
+    "Samples reach more than one rank",
+    ZIPPED.replace("sampler=mine", "shuffle=True"),
+)

@@ -120,6 +120,8 @@ class Averaged:
     grown: dict[int, float] = field(default_factory=dict)
     """By the number of a weight whose gradient DDP had averaged already: how much
     larger it was at the next step than before that call."""
+    own: int = 0
+    """A digest of what this rank brought to it, each time."""
 
 
 @dataclass
@@ -167,6 +169,8 @@ class Pass:
     trained: int = 0
     """How many of the batches were trained on."""
     whole: bool = False
+    idle: bool = False
+    """Whether it came to its end, and no gradients were computed meanwhile."""
     numbers: dict[str, int] = field(default_factory=dict)
     """By name: whole numbers that the data set has for attributes, such as an epoch."""
 
@@ -190,7 +194,8 @@ class Loader:
     """Samples in its data set; None of an IterableDataset."""
     draws: int | None
     """Samples that its sampler draws in a pass; None if that is not known."""
-    shuffles: bool
+    shuffles: bool | None
+    """None if its sampler is of the script's own, and nothing tells."""
     workers: int
     passes: list[Pass] = field(default_factory=list)
 
@@ -248,6 +253,8 @@ class Drawn:
     """Whether it did so in a forward of one of the models of a `Tie`."""
     drops: bool
     """Whether they drop something out, in training."""
+    seeds: str = "torch.manual_seed"
+    """What seeds the generator."""
     times: int = 0
     digest: int = 0
     """Of the states of the generator before each of the draws."""
@@ -272,7 +279,7 @@ class Witnessed:
     trained: int = 0
     """How many batches of loaders led to that."""
     calls: int = 0
-    """Calls of torch.distributed that the script made by itself."""
+    """Of broadcast and reduce, by the script itself."""
     sends: int = 0
     """Those that carried weights, messages or other large tensors."""
     columns: list[Column] = field(default_factory=list)

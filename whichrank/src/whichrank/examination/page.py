@@ -114,8 +114,9 @@ def _batch(ranks: Ranks, backwards: int) -> list[str]:
     ]
     known = [each for each in loaders if each]
     first = [trained_passes(each)[0].batches[0] for each in known]
-    if not backwards or not first or len(known) < len(ranks):
-        return []
+    together = sum(each.trained for each in all_trained_passes(ranks[0]))
+    if not backwards or len(known) < len(ranks) or together > ranks[0].trained:
+        return []  # or several loaders give a part of it each
     of, n = len(ranks), len(first[0].samples)
     by_index = same_data(known) and all(batch.drawn for batch in first)
     held = [batch.drawn if by_index else batch.samples for batch in first]

@@ -108,7 +108,7 @@ class Witness:
         self.steps *= 5
 
     def spawned(
-        self, original: Any, function: Any, args: tuple = (), *rest: Any, **kw: Any
+        self, original: Any, fn: Any, args: tuple = (), *rest: Any, **kw: Any
     ) -> Any:
         """The script starts ranks of its own: each of them gets a witness instead.
 
@@ -121,7 +121,7 @@ class Witness:
             del os.environ[name]
         path = os.environ.get("PYTHONPATH", "")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (SOURCE, path)))
-        words = str(self.folder), self.steps, function, *args
+        words = str(self.folder), self.steps, fn, *args
         return original(watched, words, *rest, **kw)
 
 

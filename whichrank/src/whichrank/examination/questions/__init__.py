@@ -25,7 +25,7 @@ QUESTIONS = {
     "DDP pairs the same weights and buffers:": (buffers, "a DDP"),
     "Random numbers differ between ranks:": (noise, "dropout or noise"),
     "Each file has one writer:": (files, "a file that is written"),
-    "Tensors that are sent are contiguous:": (columns, "a call outside of DDP"),
+    "Tensors that are sent are contiguous:": (columns, "a broadcast outside of DDP"),
 }
 """By the words of the question: who answers it, and what has to be seen for it."""
 

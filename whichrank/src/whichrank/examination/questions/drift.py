@@ -1,10 +1,11 @@
 """Do the ranks hold the same weights, and if not, why?"""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from whichrank.examination.facts import Forwards, Optimizer, Wrapped
 from whichrank.examination.questions.answer import (
+    YES,
     Answer,
     Ranks,
     counted,
@@ -14,6 +15,7 @@ from whichrank.examination.questions.answer import (
     unsure,
     yes,
 )
+from whichrank.examination.questions.seen import side_by_side
 
 HEAD = "The ranks do not hold the same weights:"
 Why = tuple[str, str, str]
@@ -22,39 +24,47 @@ Why = tuple[str, str, str]
 
 def same_weights(ranks: Ranks) -> Answer:
     """Do all ranks hold the same weights after every step?"""
-    compared, known = Compared(), {len(each.optimizers) for each in ranks}
-    for number in range(known.pop() if len(known) == 1 else 0):
-        every = [each.optimizers[number] for each in ranks]
+    compared, told = Compared(), set[int]()
+    optimizers = side_by_side([each.optimizers for each in ranks])
+    for number, every in enumerate(optimizers):
         if len({tuple(each.weights) for each in every}) > 1:
             continue  # a part of the model on each
-        mistake, equal = _drift(ranks, number)
+        mistake, equal = _drift(ranks, every)
         if mistake:
             return mistake
-        compared = max(compared, equal)
-    return yes(str(compared)) if compared.steps else _as_it_is(ranks)
+        if equal.steps:
+            compared = compared.and_those(equal)
+            told.add(number)
+    if told and any(each.sends for each in ranks):
+        return yes(str(compared))
+    rest = _as_it_is(ranks, [o for n, o in enumerate(optimizers) if n not in told])
+    more = rest.evidence and rest.mark != YES
+    return rest if more or not told else yes(str(compared))
 
 
-def _as_it_is(ranks: Ranks) -> Answer:
+def _as_it_is(ranks: Ranks, optimizers: list[tuple[Optimizer, ...]]) -> Answer:
     """Say whether weights are equal that nothing shows must be."""
     compared = Compared()
-    for every in zip(*(each.optimizers for each in ranks), strict=False):
+    if any(tie.by == "FSDP" for each in ranks for tie in each.ties):
+        return unseen()  # these are shards
+    for every in optimizers:
         if len({tuple(each.weights) for each in every}) == 1:
             names = every[0].weights
-            if place := _first_difference([*every], None, {*range(len(names))}):
+            if place := _first_difference(every, None, {*range(len(names))}):
                 after = f"{names[place[1]]} differs after step {place[0] + 1}"
-                if _past_shards(ranks, [*every]):
+                if _past_shards(ranks, every):
                     return no(
                         f"{HEAD} {after}: fully_shard was given other parts of the "
                         "model, and nothing averages the gradient of this one.",
                         "Call `fully_shard(model)` on the whole model, last.",
                         ranks[0].ties[0].line,
                     )
-                return unsure(f"{after}, and nothing tells whether it may.")
-            compared = max(compared, _equal([*every], range(len(ranks))))
+                return unsure(f"{after}, and nothing tells whether that is meant.")
+            compared = compared.and_those(_equal(every, range(len(ranks))))
     return yes(str(compared)) if compared.steps else unseen()
 
 
-def _past_shards(ranks: Ranks, every: list[Optimizer]) -> bool:
+def _past_shards(ranks: Ranks, every: Sequence[Optimizer]) -> bool:
     """Return whether all ranks train by fully_shard, and send nothing beside it."""
     tied = all(any(t.by == "fully_shard" for t in each.ties) for each in ranks)
     shards = any(None in step.weights for each in every for step in each.steps[:1])
@@ -74,9 +84,16 @@ class Compared:
         who = of_ranks(self.members)
         return f"{counted(self.weights, 'weight')} of {who} after {self.steps} steps."
 
+    def and_those(self, other: "Compared") -> "Compared":
+        """Return both, if they are of the same ranks; else the larger one."""
+        if self.members != other.members:
+            return max(self, other)
+        steps = max(self.steps, other.steps)
+        return Compared(steps, self.weights + other.weights, self.members)
+
 
 def _equal(
-    own: list[Optimizer], members: Iterable[int], weights: set[int] | None = None
+    own: Sequence[Optimizer], members: Iterable[int], weights: set[int] | None = None
 ) -> Compared:
     """Return how much of what these ranks hold was compared."""
     steps = min(len(each.steps) for each in own)
@@ -86,19 +103,20 @@ def _equal(
     return Compared(steps if count else 0, count, tuple(members))
 
 
-def _drift(ranks: Ranks, number: int) -> tuple[Answer | None, Compared]:
+def _drift(
+    ranks: Ranks, every: tuple[Optimizer, ...]
+) -> tuple[Answer | None, Compared]:
     """Return what differs in an optimizer's weights, or how much was equal."""
-    every = [each.optimizers[number] for each in ranks]
     compared = Compared()
-    for members, model, weights in _groups(ranks, number):
+    for members, model, weights in _groups(ranks, every):
         own = [every[r] for r in members]
         if not (place := _first_difference(own, model, weights)):
-            compared = max(compared, _equal(own, members, weights))
+            compared = compared.and_those(_equal(own, members, weights))
             continue
         step, n = place
         why: Why | None = None
         if model is None:
-            why = _unwrapped(ranks, number, step, n)
+            why = _unwrapped(every, step, n)
         elif not (made := ranks[members[0]].models[model]).hooked:
             meant = any(each.sends for each in ranks)  # sent by the script
             why = _cause(own, made, model, step, n, meant)
@@ -111,10 +129,10 @@ def _drift(ranks: Ranks, number: int) -> tuple[Answer | None, Compared]:
 
 
 def _groups(
-    ranks: Ranks, number: int
+    ranks: Ranks, every: tuple[Optimizer, ...]
 ) -> Iterator[tuple[list[int], int | None, set[int]]]:
     """Yield ranks, the DDP that they share, and the weights that must be equal."""
-    own = ranks[0].optimizers[number]
+    own = every[0]
     members = [*range(len(ranks))]
     apart = {name for model in ranks[0].models for name in model.ignored}
     rest = {n for n, name in enumerate(own.weights) if name not in apart}
@@ -125,7 +143,7 @@ def _groups(
                 members = [*group]
                 yield members, model, weights
     wrapped = {n for has in own.within for n in rest if has[n]}
-    averaged = [a for each in ranks for a in each.optimizers[number].averaged]
+    averaged = [a for each in every for a in each.averaged]
     sent = any(each.sends for each in ranks)
     for group in {tuple(each.ranks) for each in averaged}:
         alike = {n for a in averaged if tuple(a.ranks) == group for n in a.lines}
@@ -136,7 +154,7 @@ def _groups(
 
 
 def _first_difference(
-    own: list[Optimizer], model: int | None, weights: set[int]
+    own: Sequence[Optimizer], model: int | None, weights: set[int]
 ) -> tuple[int, int] | None:
     """Return the first step and weight that differ among ranks, if there are any."""
     for number, steps in enumerate(zip(*(each.steps for each in own), strict=False)):
@@ -148,9 +166,8 @@ def _first_difference(
     return None
 
 
-def _unwrapped(ranks: Ranks, number: int, step: int, n: int) -> Why:
+def _unwrapped(every: tuple[Optimizer, ...], step: int, n: int) -> Why:
     """Return why a weight that no DDP has differs."""
-    every = [each.optimizers[number] for each in ranks]
     gradients = {each.steps[step].gradients[n] for each in every}
     lines = (a.lines.get(n, "") for each in every for a in each.averaged)
     if line := next(filter(None, lines), ""):
@@ -178,13 +195,14 @@ def _cause(
     ran = [each.forwards[at].ran for each in steps]
     if len(rates) > 1:
         differ = sorted(float(f"{rate[0]:.3g}") for rate in rates)
-        cause = f"the learning rates differ, {differ}"
+        cause = f"the learning rates differ, {' and '.join(map(str, differ))}"
         cure = "Compute the rate from values that all ranks share."
     elif name in model.weights and name not in model.trainable:
         cause = "it was frozen when DDP wrapped the model, and unfrozen later"
         cure, line = "Unfreeze first, then wrap again.", model.line
     elif len({*ran}) > 1:
-        cause = f"until then the ranks ran {ran} forwards of DDP"
+        counts = " and ".join(map(str, ran))
+        cause = f"until then the ranks ran {counts} forwards of DDP"
         cure = "All ranks take a step, or skip it, together."
     elif not forwards:
         cause = "gradients came without a forward of DDP, as through `model.module(x)`"

@@ -41,7 +41,7 @@ def noise(ranks: Ranks) -> Answer:
 
 def _alike(facts: Witnessed, drawn: Drawn, line: str, tied: bool) -> Answer:
     """Tell that a line draws the same on all ranks, which may be meant."""
-    seed = "`torch.manual_seed(seed + rank)` after the model is built."
+    seed = f"`{drawn.seeds}(seed + rank)` after the model is built."
     cure = advice.of(facts, advice.SEED, seed)
     alike = f"the generators are in one state at each of {drawn.times} draws"
     if tied and not facts.framework and (drawn.inside or drawn.drops):
@@ -85,6 +85,6 @@ def columns(ranks: Ranks) -> Answer:
                 "Send `tensor.contiguous()`, and copy the result back.",
                 column.line,
             )
-    if any(each.calls for each in ranks):
-        return yes(f"{counted(ranks[0].calls, 'call')} outside of DDP, on rank 0.")
+    if calls := ranks[0].calls:
+        return yes(f"{counted(calls, 'call')} of broadcast or reduce on rank 0.")
     return unseen()

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from whichrank.examination.facts import Pass
+from whichrank.examination.facts import Loader, Pass
 from whichrank.examination.questions.answer import (
     Answer,
     Ranks,
@@ -16,23 +16,30 @@ from whichrank.examination.questions.seen import trained_passes
 
 def orders(ranks: Ranks) -> Answer:
     """Does a sampler that shuffles give another order in each epoch?"""
-    seen, runs = 0, dict[tuple, list[tuple[str, list[list[int]]]]]()
+    seen, runs = 0, dict[tuple, list[tuple[Loader, list[list[int]]]]]()
+    doubt: Answer | None = None
     for number, loader in enumerate(ranks[0].loaders):
-        for each in trained_passes(loader) if loader.shuffles else ():
+        for each in trained_passes(loader) if loader.shuffles is not False else ():
             drawn = [batch.drawn for batch in each.batches]
             if len(drawn) > 1 and drawn[0]:  # of one training, as far as DDP tells
                 same = (loader.line, loader.base) if each.models else (number,)
-                of_one = runs.setdefault((*same, each.models), [])
-                of_one.append((loader.line, drawn))
+                runs.setdefault((*same, each.models), []).append((loader, drawn))
     for passes in runs.values():
-        for (line, before), (_, after) in pairwise(passes):
+        for (loader, before), (_, after) in pairwise(passes):
             size = min(len(before), len(after))
-            if before[:size] == after[:size] != sorted(before[:size]):
-                alike = f"{size} batches of two passes are alike."
+            alike = f"{size} batches of two passes are alike"
+            if before[:size] != after[:size]:
+                seen = max(seen, len(passes))
+            elif loader.shuffles and before[:size] != sorted(before[:size]):
                 cure = "Call `sampler.set_epoch(epoch)` before each epoch."
-                return no(f"Two epochs have the same order: {alike}", cure, line)
-            seen = max(seen, len(passes))
-    return _streams(ranks) or (yes(f"{seen} passes, on rank 0.") if seen else unseen())
+                found = f"Two epochs have the same order: {alike}."
+                return no(found, cure, loader.line)
+            elif before[:size] != sorted(before[:size]):
+                may = "right if it sorts, by length say, wrong if it shuffles"
+                cure = "Let the epoch seed what shuffles."
+                doubt = unsure(f"{alike}: {may}.", loader.line, cure)
+    shuffled = yes(f"{seen} passes, on rank 0.") if seen else unseen()
+    return _streams(ranks) or doubt or shuffled
 
 
 def _streams(ranks: Ranks) -> Answer | None:

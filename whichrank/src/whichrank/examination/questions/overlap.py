@@ -1,6 +1,7 @@
 """Do two ranks train on one sample, or count one twice?"""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -17,10 +18,15 @@ from whichrank.examination.questions.answer import (
     unsure,
     yes,
 )
-from whichrank.examination.questions.seen import first_loader, trained_passes
-from whichrank.examination.questions.together import Group, groups
+from whichrank.examination.questions.seen import (
+    first_loader,
+    side_by_side,
+    trained_passes,
+)
+from whichrank.examination.questions.together import BY_HAND, Group, groups
 
 TELLING = 0.9  # of a rank's samples: so many must differ in a tensor that tells them
+MOST = 0.9  # of the batches are given to a model as they are, if nothing is cut
 NATURAL = 4  # times as many in two ranks as twice in one: more than the data repeats
 FEW = 8  # equal parts of samples, which may be chance where the rest differs
 MAY = "right within a tensor-parallel group or a pipeline, wrong where gradients are"
@@ -112,7 +118,7 @@ def _loaders(ranks: Ranks, group: Group) -> Answer | None:
     """Compare what the loaders of a group's ranks delivered."""
     count = passes_seen = 0
     doubt: Answer | None = None
-    for loaders in zip(*(ranks[r].loaders for r in group.members), strict=False):
+    for loaders in side_by_side([ranks[r].loaders for r in group.members]):
         same, parts = same_data([*loaders]), _telling([*loaders])
         for passes in zip(*map(trained_passes, loaders), strict=False):
             if _again(passes):
@@ -148,12 +154,18 @@ def _told(
 ) -> Answer:
     """Tell that samples reached two ranks; doubt it where each draws from all."""
     line, size = loaders[0].line, loaders[0].size
-    whole = loaders[0].draws == size and size is not None
+    reached = len({index for each in passes for index in each.drawn})
+    whole = size is not None and loaders[0].draws == size >= reached
     if twice.by_index and whole and not twice.alike:
         if not all(p.whole for p in passes):
             draws = f"as each rank draws from all {size} in an order of its own"
             return unsure(f"{twice.count} reached two, {draws}.", line)
     count = sum(len(b.samples) for p in passes for b in p.batches)
+    if twice.alike and _cut(ranks, group, passes):
+        same = f"the loaders give all ranks the same {twice.count} samples"
+        part = "right if each rank takes its part of a batch"
+        differs = f"what each trains on differs: {part}, wrong if it only changes it"
+        return unsure(f"{same}, and {differs}.", line)
     cure = "Shuffle and split the data with one seed on all ranks."
     if size is None or (twice.by_index and whole):
         cure = advice.split(ranks[group.members[0]])
@@ -161,10 +173,34 @@ def _told(
     return no(f"Samples reach more than one rank: {found}.", cure, line)
 
 
+def _cut(ranks: Ranks, group: Group, passes: list[Pass]) -> bool:
+    """Return whether loaders deliver the same, and each rank trains on other tensors.
+
+    Its models are given others, or only some of these; or its gradients differ.
+    """
+    delivered = [[batch.digest for batch in each.batches] for each in passes]
+    if not _alike(delivered) or None in delivered[0]:
+        return False
+    own = [ranks[r] for r in group.members]
+    if group.by == BY_HAND:
+        brings = [[a.own for o in each.optimizers for a in o.averaged] for each in own]
+        return brings.count(brings[0]) < len(brings)
+    given = [{d for f in e.fed for each in f.inputs for d in each} for e in own]
+    whole = delivered[0][:-1]  # the last may not have been trained on
+    as_they_are = (sum(digest in fed for digest in whole) for fed in given)
+    return all(given) and min(as_they_are) < MOST * len(whole)
+
+
+def _alike(of_each: Sequence[Sequence[Any]]) -> bool:
+    """Return whether these lists are one, as far as the shortest goes."""
+    shortest = min(map(len, of_each))
+    return all(one[:shortest] == of_each[0][:shortest] for one in of_each)
+
+
 def _twice(passes: list[Pass], same: bool | None, parts: list[int]) -> Twice | None:
     """Return which samples of a pass reached two ranks, but for a sampler's padding."""
     drawn = [p.drawn for p in passes]
-    alike = len({*map(tuple, drawn)}) == 1 and bool(drawn[0])
+    alike = _alike(drawn) and bool(drawn[0])
     if same is not False and (count := _in_several(drawn)) >= len(passes):
         return Twice(count, alike, by_index=True)
     rows = [[row for b in p.batches for row in b.samples] for p in passes]
@@ -175,7 +211,7 @@ def _twice(passes: list[Pass], same: bool | None, parts: list[int]) -> Twice | N
         if len(keys) < len(parts):  # the rest differs, as by a random change
             least = max(FEW, sum(map(len, held)) // 10)
         if count >= least and count >= NATURAL * again:
-            return Twice(count, held.count(held[0]) == len(held), by_index=False)
+            return Twice(count, _alike(held), by_index=False)
     return None
 
 
@@ -205,7 +241,11 @@ def same_data(loaders: list[Loader]) -> bool | None:
     for one, other in combinations(map(_held, loaders), 2):
         both = [i for i in one if i in other]
         theirs = [[*zip(*(h[i][0] for i in both), strict=False)] for h in (one, other)]
-        alike = [x == y and len({*x}) > 1 for x, y in zip(*theirs, strict=False)]
+        alike = [
+            x == y
+            for part, (x, y) in enumerate(zip(*theirs, strict=False))
+            if len({*x}) > 1 and not any(_changes(h, part) for h in (one, other))
+        ]
         if alike and len(both) > 1:
             answer = any(alike)
         if answer is False:
@@ -243,18 +283,19 @@ def _changes(held: dict[int, list[list[int]]], part: int) -> bool:
 def validation(ranks: Ranks) -> Answer:
     """Is each sample counted once that is not trained on?"""
     counted = 0
-    for loaders in zip(*(each.loaders for each in ranks), strict=False):
+    for loaders in side_by_side([each.loaders for each in ranks]):
         for passes in zip(*(each.passes for each in loaders), strict=False):
             drawn = [p.drawn for p in passes]
-            trained = any(p.trained for p in passes)
-            if trained or not all(p.whole for p in passes) or not all(drawn):
+            if not all(p.idle for p in passes) or not all(drawn):
                 continue
             taken, distinct = sum(map(len, drawn)), len({i for d in drawn for i in d})
             if len({*map(frozenset, drawn)}) == 1:
                 continue  # each rank goes through all of it
-            if 0 < taken - distinct < len(ranks) and same_data([*loaders]) is not False:
+            if same_data([*loaders]) is False:
+                distinct = taken  # an index is another sample on each
+            if taken > distinct:
                 line = loaders[0].line
-                pads = f"the sampler makes {taken} samples of {distinct}"
+                pads = f"the ranks go through {taken} samples, and there are {distinct}"
                 return unsure(
                     f"{pads}; a sum over the ranks counts some of them twice.",
                     line,

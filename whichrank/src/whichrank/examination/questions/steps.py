@@ -29,18 +29,21 @@ def counts(ranks: Ranks) -> Answer:
             return unsure("they differ where the script has failed.")
         by_rank = f"steps by rank {steps}, forwards of DDP {forwards}."
         cure = "Give each rank as many batches, or use `Join`."
+        if len({*forwards}) == 1:
+            cure = "Let all ranks step or none: decide by what they share."
         return no(f"The ranks take different numbers of steps: {by_rank}", cure)
     if len({*steps}) > 1:
         return unsure("they differ, and no DDP ties them.")
-    each = f"{counted(steps[0], 'step')} and {ranks[0].backwards} backward passes"
+    each, backwards = counted(steps[0], "step"), {each.backwards for each in ranks}
+    if len(backwards) == 1:
+        each += f" and {backwards.pop()} backward passes"
     return yes(f"{each} on each of {len(ranks)} ranks.")
 
 
 def _tied(facts: Witnessed) -> list[Optimizer]:
-    """Return the optimizers of a DDP, or all where there is none."""
-    if not facts.models:
-        return facts.optimizers
-    return [each for each in facts.optimizers if any(map(any, each.within))]
+    """Return the optimizers of a DDP, or all where there is none of it."""
+    tied = [each for each in facts.optimizers if any(map(any, each.within))]
+    return tied or facts.optimizers
 
 
 def gradients(ranks: Ranks) -> Answer:

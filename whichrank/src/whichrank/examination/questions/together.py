@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from whichrank.examination.facts import Optimizer
 from whichrank.examination.questions.answer import Ranks
 
+BY_HAND = "averaging by hand"
+
 
 @dataclass(frozen=True)
 class Group:
@@ -23,7 +25,7 @@ def groups(ranks: Ranks) -> list[Group]:
             found.setdefault(tuple(tie.ranks), tie.by)
         for optimizer in facts.optimizers:
             for members in by_hand(optimizer):
-                found.setdefault(members, "averaging by hand")
+                found.setdefault(members, BY_HAND)
     tied = [Group(m, by) for m, by in found.items() if 1 < len(m) <= len(ranks)]
     every = Group(tuple(range(len(ranks))), "")
     return tied or [every] * (len(ranks) > 1)

@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 import torch.utils.data
-from torch.utils.data import DataLoader, dataloader
+from torch.utils.data import BatchSampler, DataLoader, dataloader
 
 from whichrank.examination.facts import Batch, Loader, Pass, Split
 from whichrank.examination.watch.frames import place, wrap
 from whichrank.examination.watch.tensors import digest, first_tensor, samples
 from whichrank.examination.watch.training import Training
 
-ITEMS = 2**16  # of a list, above which every k-th one is looked at
+ITEMS = 2**14  # of a list, above which every k-th one is looked at
+LONG = 2**10  # characters, bytes or items of each of those, at most
+KNOWN = ("torch", "builtins")  # modules of samplers whose order is no accident
 
 
 class Batches:
@@ -28,7 +30,8 @@ class Batches:
         self.bases: list[Any] = []  # data sets, each known by its place here
         self.loaders: Any = weakref.WeakKeyDictionary()
         self.drawing: list | None = None  # indices, while an iterator is being made
-        self.last_pass: Pass | None = None  # from which the last batch came
+        self.delivering: list[Pass] = []  # whose batches wait for gradients
+        self.before: list[Pass] = []  # whose did the time before
 
     def watch(self) -> None:
         """See what loaders deliver."""
@@ -47,7 +50,7 @@ class Batches:
         facts, read = self.loaders[loader]
         numbers = {
             name: value
-            for name, value in vars(loader.dataset).items()
+            for name, value in getattr(loader.dataset, "__dict__", {}).items()
             if type(value) is int
         }
         current = Pass(models=len(self.facts.models), numbers=numbers)
@@ -56,7 +59,7 @@ class Batches:
         self.drawing = indices  # an iterator with workers draws as it is made
         iterator = original(loader)
         self.drawing = None
-        iterator._witness = current, indices, read
+        iterator._witness = current, indices, read, self.facts.backwards
         return iterator
 
     def _loader(self, loader: Any) -> tuple[Loader, Any]:
@@ -68,16 +71,17 @@ class Batches:
         self.bases += [data] * (base == len(self.bases))
         sampler, batches = loader.sampler, loader.batch_sampler
         if batches is not None:
-            plain = type(batches).__name__ == "BatchSampler"
-            sampler = batches.sampler if plain else batches
+            sampler = batches.sampler if type(batches) is BatchSampler else batches
         random = hasattr(sampler, "set_epoch") or "Random" in type(sampler).__name__
+        of = type(sampler).__module__.partition(".")[0]
+        known = random or of in KNOWN or hasattr(sampler, "shuffle")
         facts = Loader(
             line=place(),
             base=base,
             holds=_held_by(data),
             size=_length(loader.dataset),
             draws=_length(loader.sampler if sampler is batches else sampler),
-            shuffles=bool(getattr(sampler, "shuffle", random)),
+            shuffles=bool(getattr(sampler, "shuffle", random)) if known else None,
             workers=loader.num_workers,
         )
         self.facts.loaders.append(facts)
@@ -110,11 +114,11 @@ class Batches:
         """A batch is delivered."""
         if not iterator._witness:
             return original(iterator)
-        begun, (current, indices, read) = time.monotonic(), iterator._witness
+        begun, (current, indices, read, before) = time.monotonic(), iterator._witness
         try:
             data = original(iterator)
         except StopIteration:
-            current.whole = True
+            current.whole, current.idle = True, self.facts.backwards == before
             raise
         if self.training.first_step:
             self.facts.waited += time.monotonic() - begun
@@ -126,29 +130,35 @@ class Batches:
         tensor = first_tensor(data)
         seen = None if tensor is None else digest(tensor)
         current.batches.append(Batch(drawn, seen, samples(data, len(drawn))))
-        self.last_pass = current
+        self.delivering.append(current)
         return data
 
     def trained_on(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Gradients are computed, of the last batch."""
-        if self.last_pass:
+        """Gradients are computed, of the last batch, and of those that come with it.
+
+        A loader whose batches come each time goes along; one may validate in between.
+        """
+        if self.delivering:
             self.facts.trained += 1
-            self.last_pass.trained += 1
-            self.last_pass = None
+            along, last = {*map(id, self.before)}, self.delivering[-1]
+            each_once = {id(p): p for p in self.delivering if id(p) in along}
+            for each in (each_once | {id(last): last}).values():
+                each.trained += 1
+            self.before, self.delivering = self.delivering, []
         return original(*args, **kwargs)
 
 
 def _length(of: Any) -> int | None:
     try:
         return len(of)
-    except TypeError:
+    except (TypeError, NotImplementedError):
         return None
 
 
 def _held_by(data: Any) -> int | None:
-    """Return a digest of the lists and tensors that a data set has for attributes."""
+    """Return a digest of the lists and tensors that a data set is, or has."""
     held = None
-    for value in getattr(data, "__dict__", {}).values():
+    for value in [data, *getattr(data, "__dict__", {}).values()]:
         for each in value if isinstance(value, tuple) else (value,):
             if isinstance(each, torch.Tensor):
                 part = str(digest(each))
@@ -163,5 +173,8 @@ def _held_by(data: Any) -> int | None:
 def _some(of: Sequence) -> str:
     """Return what a list or an array has, as text."""
     some = of[:: max(1, len(of) // ITEMS)] if _length(of) else of
-    text = str(some.tolist() if hasattr(some, "tolist") else some)
+    some = some.tolist() if hasattr(some, "tolist") else some
+    if isinstance(some, list):
+        some = [e[:LONG] if isinstance(e, str | bytes | list) else e for e in some]
+    text = str(some)
     return "" if " at 0x" in text else text  # of objects, their addresses

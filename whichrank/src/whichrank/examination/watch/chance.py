@@ -16,7 +16,8 @@ LAYERS = (
     "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout"
 ).split()
 NOISE = "bernoulli normal rand rand_like randn randn_like".split()
-IN_PLACE = "bernoulli_ normal_ uniform_".split()
+IN_PLACE = "bernoulli_ exponential_ normal_ uniform_".split()
+TORCH = "torch.manual_seed"
 NUMPY = "beta binomial normal rand randn random uniform".split()
 
 
@@ -72,16 +73,19 @@ class Chance:
             import numpy
 
             state = str(numpy.random.get_state(legacy=False)).encode()
-            self._note(lambda: zlib.crc32(state), drops=False)
+            seeds = "numpy.random.seed"
+            self._note(lambda: zlib.crc32(state), drops=False, seeds=seeds)
         return original(*args, **kwargs)
 
-    def _note(self, state: Callable[[], int], *, drops: bool) -> None:
+    def _note(
+        self, state: Callable[[], int], *, drops: bool, seeds: str = TORCH
+    ) -> None:
         """Keep a line that draws, from this state of the generator."""
         if not self.facts.backwards or not torch.is_grad_enabled() and drops:
             return
         if line := place():
             inside = self.training.inside is not None
-            drawn = self.facts.drawn.setdefault(line, Drawn(inside, drops))
+            drawn = self.facts.drawn.setdefault(line, Drawn(inside, drops, seeds))
             drawn.times += 1
             drawn.digest = zlib.crc32(str(state()).encode(), drawn.digest)
 

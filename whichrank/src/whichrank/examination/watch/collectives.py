@@ -1,6 +1,7 @@
 """Calls of torch.distributed that the script makes by itself."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,9 +11,16 @@ from torch.distributed import rpc
 
 from whichrank.examination.facts import Column, Optimizer
 from whichrank.examination.watch.frames import place, within, wrap
-from whichrank.examination.watch.tensors import first_tensor, tensors
+from whichrank.examination.watch.tensors import (
+    address,
+    first_tensor,
+    local,
+    strided,
+    tensors,
+)
 from whichrank.examination.watch.training import Training, weights
 
+ALIKE = 0.999  # cosine of two flat tensors that are one, up to a factor
 METRIC = 8  # elements of a metric; a larger tensor may be an activation
 MESSAGES = ("send", "recv", "isend", "irecv", "all_to_all", "all_to_all_single")
 NAMES = (
@@ -27,9 +35,7 @@ class Collectives:
 
     def __init__(self, training: Training) -> None:
         self.facts, self.training = training.facts, training
-        self.weights_at: set[int] = set()  # addresses
-        self.gradients_at: dict[int, tuple[Optimizer, int, Any]] = {}  # of which weight
-        self.found_at = (-1, -1)
+        self.gradients_at: dict[int, tuple[Optimizer, int, Any]] = {}  # by address
 
     def watch(self) -> None:
         """See which collectives the script calls by itself."""
@@ -68,7 +74,6 @@ class Collectives:
 
     def _called(self, name: str, args: Any, kwargs: Any) -> None:
         """The script calls a collective."""
-        self.facts.calls += 1
         if (tensor := first_tensor([args, kwargs])) is not None:
             self._carried(name, tensor, args, kwargs)
         if torch.is_grad_enabled() and name not in MESSAGES:
@@ -81,30 +86,59 @@ class Collectives:
 
     def _carried(self, name: str, tensor: Any, args: Any, kwargs: Any) -> None:
         """A call carries a tensor: a column, a gradient, a weight, or another one."""
-        if name in ("broadcast", "reduce") and not tensor.is_contiguous():
-            self.facts.columns.append(Column(name, place()))
-        self._find_weights()
-        at = tensor.data_ptr()
+        if name in ("broadcast", "reduce"):
+            self.facts.calls += 1
+            if not tensor.is_contiguous():
+                self.facts.columns.append(Column(name, place()))
         large = tensor.numel() > METRIC and self.facts.backwards
-        if at in self.gradients_at and name == "all_reduce":
+        if name == "all_reduce" and (found := [*self._gradients(tensor)]):
             group = kwargs.get("group", args[2] if len(args) > 2 else None)
             ranks = dist.get_process_group_ranks(group)
-            self.training.summed(*self.gradients_at[at], ranks)
-        elif at in self.weights_at or large or name in MESSAGES:
+            for facts, number, weight in found:
+                self.training.summed(facts, number, weight, ranks)
+        elif large or name in MESSAGES or address(tensor) in self._weights():
             self.facts.sends += 1
 
-    def _find_weights(self) -> None:
-        """Learn at which addresses weights and their gradients lie."""
-        now = self.facts.backwards, len(self.training.optimizers)
-        if self.found_at == now:
+    def _weights(self) -> set[int]:
+        """Return the addresses of all weights."""
+        return {address(w) for each in self.training.optimizers for w in weights(each)}
+
+    def _gradients(self, tensor: Any) -> Iterator[tuple[Optimizer, int, Any]]:
+        """Yield the weights whose gradients a tensor is, or has one after another."""
+        every = [*zip(self.facts.optimizers, self.training.optimizers, strict=True)]
+        at = address(tensor)
+        if not self._is_at(at):
+            self.gradients_at = {
+                address(weight.grad): (facts, number, weight)
+                for facts, optimizer in every
+                for number, weight in enumerate(weights(optimizer))
+                if weight.grad is not None
+            }
+        if self._is_at(at):
+            yield self.gradients_at[at]
             return
-        self.found_at, self.weights_at, self.gradients_at = now, set(), {}
-        for optimizer in self.training.optimizers:
-            facts = self.training.of(optimizer)
-            for number, weight in enumerate(weights(optimizer)):
-                self.weights_at.add(weight.data_ptr())
-                if weight.grad is not None:
-                    self.gradients_at[weight.grad.data_ptr()] = facts, number, weight
+        for facts, optimizer in every:
+            numbered = enumerate(weights(optimizer))
+            own = [(n, w) for n, w in numbered if w.grad is not None]
+            if _flat(tensor, [local(weight.grad) for _, weight in own]):
+                yield from ((facts, number, weight) for number, weight in own)
+
+    def _is_at(self, at: int) -> bool:
+        """Return whether the gradient of a weight lies there, and still does."""
+        *_, weight = self.gradients_at.get(at, (None,))
+        return at > 0 and weight is not None and address(weight.grad) == at
+
+
+def _flat(tensor: Any, gradients: list) -> bool:
+    """Return whether a tensor holds all of these, scaled perhaps, one after another."""
+    if tensor.numel() != sum(each.numel() for each in gradients):
+        return False
+    small, floats = tensor.numel() <= METRIC, tensor.is_floating_point()
+    if small or not floats or not all(map(strided, [tensor, *gradients])):
+        return False
+    parts = [each.detach().flatten().to(tensor.device) for each in gradients]
+    one, other = torch.cat(parts).float(), tensor.detach().flatten().float()
+    return bool(torch.cosine_similarity(one, other, 0) > ALIKE)
 
 
 def _is_of_fsdp(frame: Any) -> bool:

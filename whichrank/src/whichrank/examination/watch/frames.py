@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.jit import _builtins
 
 ROOM = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 LIBRARY = (
@@ -43,7 +44,8 @@ def within(*modules: str) -> bool:
 def wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
     """Let `around(original, *args, **kwargs)` stand in the place of a function.
 
-    While torch.compile looks at a function, it finds the original.
+    While torch.compile or torch.jit looks at a function, it finds the original; where
+    it is pickled, it is known by the name that it has here.
     """
     original = getattr(owner, name)
 
@@ -53,4 +55,11 @@ def wrap(owner: Any, name: str, around: Callable[..., Any]) -> None:
             return original(*args, **kwargs)
         return around(original, *args, **kwargs)
 
+    call.__module__, call.__qualname__ = owner.__name__, name
+    if isinstance(owner, type):
+        call.__module__ = owner.__module__
+        call.__qualname__ = f"{owner.__qualname__}.{name}"
+    vars(call)["__prepare_scriptable__"] = lambda: original
+    if operator := _builtins._find_builtin(original):
+        _builtins._register_builtin(call, operator)
     setattr(owner, name, call)

@@ -34,7 +34,8 @@ class Outside:
         """Something is printed."""
         if line := place():
             before = self.facts.prints.get(line, 0)
-            self.facts.prints[line] = zlib.crc32(str(args).encode(), before)
+            words = " ".join(map(str, args))
+            self.facts.prints[line] = zlib.crc32(words.encode(errors="replace"), before)
         original(*args, **kwargs)
 
     def audit(self, event: str, args: tuple) -> None:

@@ -58,12 +58,12 @@ class Restored:
         self.facts.restored += self.opens > 0
         return original(optimizer, *args, **kwargs)
 
-    def opened(self, original: Any, file: Any, *args: Any, **kwargs: Any) -> Any:
+    def opened(self, original: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         """torch.load, of anything."""
-        found = original(file, *args, **kwargs)
+        found = original(f, *args, **kwargs)
         self.opens += 1
         if _has_moments(found, DEPTH):
-            path = file if isinstance(file, str | os.PathLike) else ""
+            path = f if isinstance(f, str | os.PathLike) else ""
             written = os.path.abspath(os.fspath(path)) in self.facts.files
             steps = sum(len(each.steps) for each in self.facts.optimizers)
             self.facts.moments = Moments(place(), written, steps)
@@ -84,9 +84,10 @@ class Restored:
             self.facts.restored += not left
         return result
 
-    def clipped(self, original: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+    def clipped(self, original: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         """Gradients are clipped."""
-        every = [given] if isinstance(given, torch.Tensor) else [*given]
+        alone = isinstance(parameters, torch.Tensor)
+        every = [parameters] if alone else [*parameters]
         self.clips.append((place(), {id(each) for each in every}))
         return original(every, *args, **kwargs)
 

@@ -9,6 +9,7 @@ import torch
 from whichrank.examination.facts import Digest
 
 LARGE = 2**20  # elements of a tensor, above which every k-th one is looked at
+NOWHERE = -1
 SAMPLE = 2**10  # the same for a sample of a batch
 
 
@@ -22,14 +23,31 @@ def digest(tensor: Any) -> Digest:
     if placements := getattr(tensor, "placements", None):
         if not all(each.is_replicate() for each in placements):
             return None
-        tensor = tensor.to_local()
+        tensor = local(tensor)
     (whole,) = rows(tensor.reshape(1, -1), LARGE)
     return zlib.crc32(whole)
 
 
 def strided(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has strides: it is not sparse, nor nested."""
-    return tensor.layout is torch.strided and not tensor.is_nested
+    """Return whether a tensor has elements to look at, with strides.
+
+    A sparse or nested one has none, nor has one of `meta`, or in a transform.
+    """
+    strides = tensor.layout is torch.strided and not tensor.is_nested
+    return strides and not tensor.is_meta and address(tensor) != NOWHERE
+
+
+def local(tensor: Any) -> Any:
+    """Return the part of a tensor that this rank has, which may be all of it."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def address(tensor: Any) -> int:
+    """Return where the elements lie of the part that this rank has, or NOWHERE."""
+    try:
+        return int(local(tensor).data_ptr())
+    except (AttributeError, RuntimeError):  # None, or one without elements
+        return NOWHERE
 
 
 def rows(tensor: torch.Tensor, most: int) -> Any:

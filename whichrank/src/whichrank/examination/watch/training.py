@@ -3,6 +3,7 @@
 import gc
 import re
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp as fsdp
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizers
 
 from whichrank.examination.facts import (
@@ -27,7 +29,7 @@ from whichrank.examination.facts import (
     Wrapped,
 )
 from whichrank.examination.watch.frames import place, within, wrap
-from whichrank.examination.watch.tensors import digest, strided, tensors
+from whichrank.examination.watch.tensors import digest, local, strided, tensors
 
 INITIAL = "torch.distributed.checkpoint.state_dict"  # steps to fill a state
 FRAMEWORKS = ("transformers", "lightning", "pytorch_lightning", "accelerate")
@@ -237,6 +239,8 @@ class Training:
             averaged = Averaged(ranks)
             facts.averaged.append(averaged)
         averaged.lines[number] = place()
+        brings = str(digest(weight.grad)).encode()
+        averaged.own = zlib.crc32(brings, averaged.own)
         for model, own in zip(self.facts.models, facts.within, strict=False):
             if own[number] and model.forwards.last_synced:
                 self._sums[id(weight)] = averaged, number, _size(weight.grad)
@@ -282,7 +286,9 @@ def weights(optimizer: Any) -> list:
 
 def _modules() -> Iterator[torch.nn.Module]:
     """Yield all modules that there are."""
-    return (m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module))
+    found = (m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module))
+    made = (m for m in found if "_parameters" in vars(m))
+    return (m for m in made if not any(map(is_lazy, m.parameters())))
 
 
 def _copies(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -304,5 +310,5 @@ def _of(mesh: Any) -> list[int]:
 
 def _size(gradient: Any) -> float:
     """Return the norm of a gradient, or of the part that this rank has."""
-    local = gradient.to_local() if hasattr(gradient, "to_local") else gradient
-    return float(local.detach().float().norm()) if strided(local) else 0.0
+    own = local(gradient)
+    return float(own.detach().float().norm()) if strided(own) else 0.0
