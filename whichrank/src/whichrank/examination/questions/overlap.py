@@ -75,12 +75,10 @@ def _forwards(ranks: Ranks, group: Group) -> Answer | None:
                     (loader.line if loader else "") or one.line,
                 )
             compared = max(compared, told * len(inputs))
+    if not compared:
+        return None
     who = of_ranks(members)
-    return (
-        yes(f"no batch of {who} was the same in {compared} forwards.")
-        if (compared)
-        else None
-    )
+    return yes(f"no batch of {who} was the same in {compared} forwards.")
 
 
 def _workers(ranks: Ranks) -> Answer | None:
