@@ -22,7 +22,7 @@ from ddp_lab.kit.cell import hints, written
 from ddp_lab.kit.cell import ranks as on_ranks
 from ddp_lab.kit.cell.program import notebook_of, program, variant
 from ddp_lab.kit.cell.puzzle import puzzle
-from ddp_lab.kit.cell.unloaded import ABOVE
+from ddp_lab.kit.cell.unloaded import ABOVE, MAGICS
 from ddp_lab.kit.launch import WARM
 from whichrank import (
     WATCHED_STEPS,
@@ -43,13 +43,13 @@ def load(shell: InteractiveShell) -> None:
     """Register the magics in `shell`, and go where its notebook works."""
     os.chdir(workplace(Path.cwd()))
     magics: Any = shell.magics_manager
-    magics.register_function(torchrun, "line", "torchrun")
-    magics.register_function(python, "line", "python")
-    magics.register_function(examine, "line", "examine")
-    magics.register_function(program, "cell", "program")
-    magics.register_function(variant, "cell", "variant")
-    magics.register_function(puzzle, "cell", "puzzle")
-    magics.register_function(ranks, "cell", "ranks")
+    every: dict[str, tuple[Callable, ...]] = {
+        "line": (torchrun, python, examine),
+        "cell": (program, variant, puzzle, ranks),
+    }
+    for kind, functions in every.items():
+        for function, name in zip(functions, MAGICS[kind].split(), strict=True):
+            magics.register_function(function, kind, name)
     helpers = {"hint": hints.hint, "solution": hints.solution}
     shell.push(helpers, interactive=False)
     WARM.start(environment())  # its imports go on while the reader reads

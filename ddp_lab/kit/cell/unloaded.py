@@ -11,14 +11,16 @@ from IPython.core.interactiveshell import InteractiveShell
 
 ABOVE = "run the cells above first (JupyterLab: Run > Run All Above Selected Cell)"
 
+MAGICS = {"line": "torchrun python examine", "cell": "program variant puzzle ranks"}
+"""By kind, in the order of the functions of magics.py."""
+
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics in `shell`; nothing else changes."""
     magics: Any = shell.magics_manager
-    magics.register_function(_refuse, "line", "torchrun")
-    magics.register_function(_refuse, "line", "python")
-    for name in ("program", "puzzle", "ranks"):
-        magics.register_function(_refuse, "cell", name)
+    for kind, names in MAGICS.items():
+        for name in names.split():
+            magics.register_function(_refuse, kind, name)
 
 
 def _refuse(line: str, cell: str = "") -> None:
