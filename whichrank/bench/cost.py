@@ -59,7 +59,8 @@ for _ in range(steps):
         model(part).pow(2).mean().backward()
         optimizer.step()
 dist.destroy_process_group()
-print("MiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+sys.stdout.write(f"MiB {{largest}}\\n")  # at once, as ranks share the pipe
 """
 PLAIN = [str(BIN / "torchrun"), "--standalone"]
 OURS = [str(BIN / "whichrank"), "torchrun"]
