@@ -14,7 +14,11 @@ from whichrank.examination.questions.answer import (
     counted,
 )
 from whichrank.examination.questions.overlap import same_data
-from whichrank.examination.questions.seen import all_trained_passes, trained_passes
+from whichrank.examination.questions.seen import (
+    all_trained_passes,
+    first_loader,
+    trained_passes,
+)
 
 
 @dataclass(frozen=True)
@@ -108,11 +112,7 @@ def numbers(ranks: Ranks) -> str:
 
 def _batch(ranks: Ranks, backwards: int) -> list[str]:
     """Return the samples of a step, if they were seen."""
-    loaders = [
-        next((each for each in facts.loaders if trained_passes(each)), None)
-        for facts in ranks
-    ]
-    known = [each for each in loaders if each]
+    known = [each for each in map(first_loader, ranks) if each]
     first = [trained_passes(each)[0].batches[0] for each in known]
     together = sum(each.trained for each in all_trained_passes(ranks[0]))
     if not backwards or len(known) < len(ranks) or together > ranks[0].trained:

@@ -1,7 +1,6 @@
 """Random numbers that are drawn while the script trains: dropout, and noise."""
 
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,13 +45,16 @@ class Chance:
     def dropped(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Something is dropped, by a layer or by the script itself."""
         named = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+        if not self.facts.backwards or not torch.is_grad_enabled():
+            return original(*args, **kwargs)
         if named.get("p", 0.5) > 0 and named.get("training", True):
             self._note(_state(first_tensor([args, kwargs])), drops=True)
         return original(*args, **kwargs)
 
     def attended(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Attention may drop some of its weights."""
-        if kwargs.get("dropout_p", args[4] if len(args) > 4 else 0):
+        drops = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0)
+        if drops and self.facts.backwards and torch.is_grad_enabled():
             self._note(_state(args[0] if args else kwargs["query"]), drops=True)
         return original(*args, **kwargs)
 
@@ -72,29 +74,24 @@ class Chance:
         if self.facts.backwards:
             import numpy
 
-            state = str(numpy.random.get_state(legacy=False)).encode()
-            seeds = "numpy.random.seed"
-            self._note(lambda: zlib.crc32(state), drops=False, seeds=seeds)
+            state = zlib.crc32(str(numpy.random.get_state(legacy=False)).encode())
+            self._note(state, drops=False, seeds="numpy.random.seed")
         return original(*args, **kwargs)
 
-    def _note(
-        self, state: Callable[[], int], *, drops: bool, seeds: str = TORCH
-    ) -> None:
-        """Keep a line that draws, from this state of the generator."""
-        if not self.facts.backwards or not torch.is_grad_enabled() and drops:
-            return
+    def _note(self, state: int, *, drops: bool, seeds: str = TORCH) -> None:
+        """Keep a line that draws, from a generator in a state with this digest."""
         if line := place():
             inside = self.training.inside is not None
             drawn = self.facts.drawn.setdefault(line, Drawn(inside, drops, seeds))
             drawn.times += 1
-            drawn.digest = zlib.crc32(str(state()).encode(), drawn.digest)
+            drawn.digest = zlib.crc32(str(state).encode(), drawn.digest)
 
 
-def _state(given: Any, device: Any = None) -> Callable[[], int]:
-    """Return what tells the state of the generator of a tensor's device."""
+def _state(given: Any, device: Any = None) -> int:
+    """Return a digest of the state of the generator of a tensor's device."""
     device = torch.device(device or (given.device if given is not None else "cpu"))
     if device.type == "cpu":
         state = torch.get_rng_state()
     else:
         state = torch.get_device_module(device).get_rng_state(device)
-    return lambda: zlib.crc32(state.numpy())
+    return zlib.crc32(state.numpy())

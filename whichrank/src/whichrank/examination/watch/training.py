@@ -103,11 +103,9 @@ class Training:
     def flattened(self, original: Any, made: Any, *args: Any, **kwargs: Any) -> None:
         """A model is wrapped in FullyShardedDataParallel."""
         original(made, *args, **kwargs)
-        group = None if getattr(made, "_inter_node_pg", None) else made.process_group
-        self._tie("FSDP", dist.get_process_group_ranks(group))
+        self._tie("FSDP", _ranks(made))
 
     def _tie(self, by: str, ranks: list[int]) -> None:
-        self.facts.backend = dist.get_backend()
         if not any(each.ranks == ranks for each in self.facts.ties):
             self.facts.ties.append(Tie(by, ranks, place()))
 
@@ -121,20 +119,21 @@ class Training:
             facts.forwards = Forwards(before.ran + 1, before.synced + syncs, syncs)
             facts.hooked = bool(getattr(ddp, "_comm_hooks", None))
             facts.joins = facts.joins or bool(ddp._join_config.enable)
-        self._enter(ddp, facts.ranks, [args, kwargs])
-        try:
-            return original(ddp, *args, **kwargs)
-        finally:
-            self._leave(ddp)
+        return self._run(original, ddp, facts.ranks, args, kwargs)
 
     def flat_forward(self, original: Any, made: Any, *args: Any, **kwargs: Any) -> Any:
         """The forward of a FullyShardedDataParallel is called."""
-        ranks = self.facts.ties[-1].ranks if self.facts.ties else []
-        self._enter(made, ranks, [args, kwargs])
+        return self._run(original, made, _ranks(made), args, kwargs)
+
+    def _run(
+        self, original: Any, model: Any, ranks: list[int], args: Any, kwargs: Any
+    ) -> Any:
+        """Run the forward of a model that these ranks train."""
+        self._enter(model, ranks, [args, kwargs])
         try:
-            return original(made, *args, **kwargs)
+            return original(model, *args, **kwargs)
         finally:
-            self._leave(made)
+            self._leave(model)
 
     def shard_begins(
         self, original: Any, state: Any, module: Any, args: Any, kwargs: Any
@@ -196,7 +195,6 @@ class Training:
         if not self.first_step:
             self.first_step = time.monotonic()
             self.facts.framework = next((f for f in FRAMEWORKS if within(f)), "")
-            self.facts.backend = dist.get_backend() if dist.is_initialized() else ""
         for name, weight in zip(facts.weights, every, strict=True):
             if weight.grad is not None and name in facts.idle:
                 facts.idle.remove(name)
@@ -301,6 +299,12 @@ def _copies(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
         outermost = alike and own and named[0][0] == own[0][0]
         if outermost and not any(id(p) in mine for _, p in named):
             yield own[0][0], named[0][1]
+
+
+def _ranks(flat: fsdp.FullyShardedDataParallel) -> list[int]:
+    """Return the ranks that have a shard, or a copy of one, of a model."""
+    group = None if getattr(flat, "_inter_node_pg", None) else flat.process_group
+    return dist.get_process_group_ranks(group)
 
 
 def _of(mesh: Any) -> list[int]:
