@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 
 import psutil
 import pytest
@@ -88,6 +90,31 @@ def test_a_server_that_is_never_ready_is_not_waited_for(monkeypatch, tmp_path):
         fresh.process.kill()
         fresh.stop()
         shutil.rmtree(folder)
+
+
+def test_two_threads_start_one_server(monkeypatch, tmp_path):
+    server = tmp_path / "server.py"
+    server.write_text("import time; time.sleep(600)")
+    monkeypatch.setattr(warm_start, "FORK_SERVER", server)
+    fresh, env, started = Warm(), environment(), []
+    begin = fresh._start
+
+    def slowly(*given):
+        started.append(given)
+        time.sleep(0.2)
+        return begin(*given)
+
+    monkeypatch.setattr(fresh, "_start", slowly)
+    threads = [threading.Thread(target=fresh.start, args=(env,)) for _ in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(started) == 1
+    finally:
+        fresh.process.kill()
+        fresh.stop()
 
 
 OWNER = """

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -65,17 +66,19 @@ class Warm:
         self.trouble = ""
         """Why there is no fork server although there should be one."""
         self._noted = ""  # the trouble of which the reader knows
+        self._starting = threading.Lock()
 
     def start(self, env: dict[str, str]) -> None:
         """Start the server for programs that run in `env`, if it is not there yet."""
         if not wanted():
             return
         settings = settings_in(env)
-        if self.folder and self.folder.exists() and settings == self.settings:
-            return
-        self.stop()
-        self.folder, self.settings, self.trouble = _lent(settings), settings, ""
-        self.folder = self.folder or self._start(env, settings)
+        with self._starting:  # two threads may come at once
+            if self.folder and self.folder.exists() and settings == self.settings:
+                return
+            self.stop()
+            self.folder, self.settings, self.trouble = _lent(settings), settings, ""
+            self.folder = self.folder or self._start(env, settings)
 
     def _start(self, env: dict[str, str], settings: dict[str, str]) -> Path:
         """Start a server of our own; return its folder."""
@@ -177,6 +180,7 @@ class Warm:
             os.close(self.process.stdin.fileno())
             self.process.stdin = None
         self.process, self.folder, self.settings = None, None, None
+        self._starting = threading.Lock()  # a thread that held it is not here
 
 
 def settings_in(env: dict[str, str]) -> dict[str, str]:
