@@ -267,6 +267,12 @@ def test_what_may_be_no_handle_is_not_said_to_be_waited_for(code, waits):
     assert (job.rank, job.line) == ((None, 30) if waits else (0, 30))
 
 
+def test_not_every_rank_waits_where_one_stands_at_a_line_of_its_own():
+    job = judge(standing(on_work(30), on_work(30), stack(20)), 3, 8)
+    assert (type(job.why), job.rank, job.line) == (Does, 2, 20)
+    assert "every rank" not in job.cause
+
+
 @pytest.mark.parametrize("share, rank", [(0.0, None), (0.99, 0)])
 def test_who_is_idle_in_a_backward_may_wait_for_gradients(share, rank):
     engine = Frame(f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward")

@@ -429,6 +429,8 @@ def _apart(seen: Snapshot) -> Cause | None:
     away = tuple(s for s in seen.stands if isinstance(s, ABSENT) and not s.watched)
     if waiting and away:
         return Apart(frame=first, waiting=waiting, away=away)
+    if len(waiting) < len(seen.stands) and len({stand.name for stand in waiting}) == 1:
+        return None  # who does not wait may be the one that they wait for
     cause = Apart(frame=first, symptom=Symptom.DIFFERENT_CALLS, waiting=waiting)
     if cause.unanswered:
         return replace(cause, symptom=Symptom.CYCLE)
