@@ -40,9 +40,12 @@ lab open: export WHICHRANK_NNODES := $(NNODES)
 lab: setup ## run all lessons, compare outputs, into build/lab (NPROC=4, JOBS=1, LESSONS="01 03")
 	$(BIN)/python -m tools.lab --nproc "$(NPROC)" --jobs "$(JOBS)" $(LESSONS)
 
+# Rented machines and containers are root's, and JupyterLab asks whether that is meant.
+AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
+
 open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)
 	@$(BIN)/python -m tools.work
-	$(BIN)/jupyter lab --notebook-dir="$(CURDIR)/work" \
+	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(AS_ROOT) --notebook-dir="$(CURDIR)/work" \
 		--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 scripts: setup ## write the notebooks' programs into ddp_lab, running nothing

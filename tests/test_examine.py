@@ -19,8 +19,33 @@ def test_a_cell_examines_warm_unless_it_is_asked_not_to(line, cold, monkeypatch)
     monkeypatch.setattr(
         magics, "examine_script", lambda script, ranks, steps, start: start([])
     )
-    magics.examine(f"{line}--nproc-per-node 2 ddp_lab/script/train.py")
-    assert asked == [{"cold": cold}]
+    magics.examine(f"{line}--nproc-per-node=2 ddp_lab/script/train.py")
+    assert [each["cold"] for each in asked] == [cold]
+
+
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("--nproc-per-node 2 nope.py", "there is no file nope.py"),
+        ("--nproc-per-node x train.py", "--nproc-per-node takes a number, not 'x'"),
+        ("--steps=a --nproc-per-node 2 train.py", "--steps takes a number, not 'a'"),
+        ("train.py", "for example: %examine"),
+        ("--nproc-per-node 2 refused.py", "refused.py was not run: the cell"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(line, told, monkeypatch):
+    magics = pytest.importorskip("ddp_lab.kit.cell.magics")
+    monkeypatch.setitem(magics.written.texts, "refused.py", "")
+    with pytest.raises(magics.UsageError, match=told):
+        magics.examine(line)
+
+
+def test_verdicts_are_shown_in_color():
+    screen = pytest.importorskip("ddp_lab.kit.cell.display")
+    shown = screen.marked("examined: a.py\n\n✗ a <b>\n✓ c")
+    assert shown["text/plain"] == "examined: a.py\n\n✗ a <b>\n✓ c"
+    red = f'<span style="color: {screen.FAILED}">✗</span> a &lt;b&gt;\n'
+    assert red in shown["text/html"]
 
 
 def start(words: list[str]) -> None:

@@ -398,7 +398,7 @@ def test_a_syntax_error_is_shown_and_nothing_is_written(workplace, tmp_path):
 def test_what_was_before_a_cell_that_is_refused_is_not_run(workplace, monkeypatch):
     runs = []
     monkeypatch.setattr(magics.launch, "torchrun", lambda c, **_: runs.append(c))
-    monkeypatch.setattr(magics._Screen, "finish", lambda *_: None)
+    monkeypatch.setattr(magics.screen.Screen, "finish", lambda *_: None)
     program.program("a/new.py", BASE)
     with pytest.raises(ProgramError):
         program.program("a/new.py", BASE + "\ndef f(:\n    pass\n")
@@ -425,7 +425,7 @@ def test_a_program_that_was_changed_elsewhere_is_run_with_a_word(
 ):
     """A lesson may be open twice: the other one's cells write the same files."""
     monkeypatch.setattr(magics.launch, "torchrun", lambda *_, **__: None)
-    monkeypatch.setattr(magics._Screen, "finish", lambda *_: None)
+    monkeypatch.setattr(magics.screen.Screen, "finish", lambda *_: None)
     program.program("a/new.py", BASE)
     paths = ["a/new.py", variants.variant("a/new.py", "SIZE = 3", "SIZE = 4")]
     for path in paths:
@@ -442,7 +442,7 @@ def test_a_failed_exercise_says_that_there_are_hints(workplace, monkeypatch):
         raise RunFailed("rank 1: wrong", Run("torchrun", [], [], [], [], 0, None))
 
     monkeypatch.setattr(magics.launch, "torchrun", fails)
-    monkeypatch.setattr(magics._Screen, "finish", lambda *_, **__: None)
+    monkeypatch.setattr(magics.screen.Screen, "finish", lambda *_, **__: None)
     for path, helps in (("start/exercise", True), ("start/hello", False)):
         with pytest.raises(RunFailed) as failed:
             magics.torchrun(f"ddp_lab/{path}.py")

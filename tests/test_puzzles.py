@@ -189,6 +189,13 @@ def test_a_run_without_a_target_is_shown_as_any_other():
 # --- the cell ---
 
 
+def keep(monkeypatch, bundles):
+    """Keep what cells show at last."""
+    screen = puzzle.screen.Screen
+    monkeypatch.setattr(screen, "update", lambda *_: None)
+    monkeypatch.setattr(screen, "show", lambda _, bundle: bundles.append(bundle))
+
+
 def test_its_frame_has_the_name_of_the_program():
     cell = "%%puzzle --nproc-per-node 4 ddp_lab/p2p/puzzle_swap.py\ndef swap(): pass"
     order, text = program.ordered(cell)
@@ -201,7 +208,7 @@ def test_its_frame_has_the_name_of_the_program():
 def test_a_constant_for_the_number_of_ranks_is_not_right(monkeypatch, tmp_path):
     bundles = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(puzzle, "display", lambda bundle, raw: bundles.append(bundle))
+    keep(monkeypatch, bundles)
     for ranks in ("3", "world_size"):
         cell = "def step(weight, grad, rate, world_size):\n    dist.all_reduce(grad)\n"
         cell += f"    return weight - rate * grad / {ranks}"
@@ -216,7 +223,7 @@ def test_a_constant_for_the_number_of_ranks_is_not_right(monkeypatch, tmp_path):
 def test_a_cell_is_run_and_drawn(monkeypatch, tmp_path):
     bundles = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(puzzle, "display", lambda bundle, raw: bundles.append(bundle))
+    keep(monkeypatch, bundles)
     line = "--nproc-per-node 2 ddp_lab/p2p/puzzle_swap.py"
     stub = "def swap(mine, rank, partner):\n    return None"
     sends = stub.replace("return None", "dist.send(mine, partner)")

@@ -1,5 +1,7 @@
 """%%ranks: a few lines on ranks, and cells that go on where others ended."""
 
+from types import SimpleNamespace
+
 import pytest
 from IPython.core.error import UsageError
 
@@ -21,9 +23,7 @@ def cell(monkeypatch, tmp_path):
         return launch.torchrun(command, timeout=ranks.PATIENCE)
 
     def run(line, *lines):
-        words = line.split()
-        fresh = words[:1] == ["--fresh"]
-        return ranks.ranks(words[fresh:], "\n".join(lines), start, fresh)
+        return ranks.ranks(line.split(), "\n".join(lines), start)
 
     return run
 
@@ -54,9 +54,33 @@ def test_a_cell_goes_on_where_the_one_before_ended(cell):
     assert first["value"] == again["value"]
     one, other = first["value"]
     assert one != other, "each rank has random numbers of its own"
-    cell("--fresh 3", "y = rank")
+    cell("3", "y = rank")
     with pytest.raises(RunFailed, match="name 'x' is not defined"):
         cell("", "x")
+
+
+def test_numpy_repeats_its_numbers_as_well(cell):
+    first, _ = cell("2", "import numpy", "a = numpy.random.rand()", "a")
+    again, _ = cell("", "a")
+    assert first["value"] == again["value"]
+
+
+@pytest.mark.parametrize("leaves", ["exit()", "if rank == 1:\n    raise SystemExit"])
+def test_a_cell_that_leaves_is_as_if_it_had_not_been(cell, leaves):
+    cell("2", "x = rank")
+    with pytest.raises(UsageError, match="left before the end of the cell"):
+        cell("", "x = 7", leaves, "x")
+    run, _ = cell("", "x")
+    assert run["value"] == [0, 1]
+
+
+def test_ranks_do_not_see_the_notebook(cell, monkeypatch):
+    notebook = SimpleNamespace(user_ns={"batch": 8})
+    monkeypatch.setattr(ranks, "get_ipython", lambda: notebook)
+    for name, helps in (("batch", "do not see the notebook's batch"), ("x", "")):
+        with pytest.raises(RunFailed) as failed:
+            cell("2", name)
+        assert helps in failed.value.help and bool(helps) == bool(failed.value.help)
 
 
 def test_a_cell_that_failed_is_as_if_it_had_not_been(cell):
@@ -68,7 +92,7 @@ def test_a_cell_that_failed_is_as_if_it_had_not_been(cell):
     assert "ranks_" not in failed.value.run.failure.report(), (
         "only the cell's own lines"
     )
-    run, _ = cell("2", "x")
+    run, _ = cell("", "x")
     assert run["value"] == [0, 1]
 
 
@@ -89,6 +113,7 @@ def test_what_is_no_cell_of_ranks_is_refused(cell):
         cell("four", "rank")
     with pytest.raises(UsageError, match="what the ranks do comes below"):
         cell("2", "# nothing")
-    cell("2", "rank")
-    with pytest.raises(UsageError, match="begin with %%ranks --fresh 3"):
-        cell("3", "rank")
+    with pytest.raises(UsageError, match="a number of ranks, not '2 4'"):
+        cell("2 4", "rank")
+    with pytest.raises(UsageError, match="ranks run Python, not '!ls'"):
+        cell("2", "!ls")

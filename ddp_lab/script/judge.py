@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ddp_lab.kit import torchrun
+from ddp_lab.kit.cell import written
 from ddp_lab.script.frames import throws, watched
 from whichrank import Run, RunFailed
 from whichrank.examination.examined import WATCHED_STEPS, examine
@@ -43,7 +44,11 @@ def judge(script: str | Path) -> None:
 
     Args:
         script: the path of a file that a reader has written.
+
+    Raises:
+        UsageError: if its cell was refused, so that the file is an older one.
     """
+    written.refuse(str(script))
     if "def " not in Path(script).read_text():
         print("Not yet. Write the script above, and run both cells; hint() helps.")
         return

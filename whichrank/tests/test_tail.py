@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from whichrank.record import stderr
 from whichrank.record.tail import BLOCK, LAST_LINES, Latest, Tail
 from whichrank.run.result import Run
 from whichrank.terminal.follow import Output
@@ -160,3 +161,12 @@ def test_lines_of_a_program_without_torchrun_name_their_rank(files):
     assert first.lines == ["start", "[rank 0] zero"] and first.warnings == ["careful"]
     assert second.lines == ["[rank 1] one"]
     latest.tail.close()
+
+
+def test_what_python_adds_to_an_error_goes_with_its_traceback():
+    traceback = """Traceback (most recent call last):
+  File "train.py", line 2, in <module>
+    print(valu)
+NameError: name 'valu' is not defined"""
+    printed = f"careful\n{traceback}. Did you mean: 'value'?\nafter\n"
+    assert stderr.without(printed, traceback) == "careful\nafter\n"

@@ -4,11 +4,15 @@ Also rows into the table that `make lab` and `make bench` print.
 """
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
+from IPython.display import DisplayHandle, display
+
 from ddp_lab.kit.draw import bar_color, standstill
+from ddp_lab.kit.draw.colors import GREY, RIGHT_COLOR
 from whichrank import SHORT, Call, Failure, Run
 
 # JupyterLab would break a line in the middle of a word. (Of a notebook that it does not
@@ -17,8 +21,72 @@ WRAP = "white-space: pre-wrap; word-break: normal; overflow-wrap: break-word;"
 TEXT = f"margin: 0; font-family: monospace; {WRAP}"
 BAR = "padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
 FAILED = "#c0392b"
+MARKS = {"✗": FAILED, "✓": RIGHT_COLOR, "?": GREY}
+BETWEEN = 0.2  # seconds between two states of a run that has just begun
 # What is shown of each rank while it runs.
 LIVE_LINES, LIVE_CHARACTERS = 12, 200
+
+
+class Screen:
+    """A cell's output: live while the run goes on, in rank order once it has ended.
+
+    The live part is one display that is updated in place, and ends as the command line
+    or as what is shown last, because a stored output should not depend on when which
+    rank printed.
+
+    Args:
+        command: whether the command line is shown.
+    """
+
+    def __init__(self, command: bool = True) -> None:
+        self.command = command
+        self.handle: DisplayHandle | None = None
+        self.next = 0.0  # when to show more of the run
+        self.state = ""  # the one that is shown
+
+    def update(self, run: Run) -> None:
+        """Show the run as it is, now and then."""
+        now = time.monotonic()
+        if self.handle is None:
+            self.handle = display(self._head(run), raw=True, display_id=True)
+            self.next = now + BETWEEN
+        elif now >= self.next or run.state not in ("", self.state):
+            head, lines = self._head(run), bundle(run, live=True)
+            both = {mime: f"{head[mime]}\n{lines[mime]}".strip() for mime in head}
+            self.handle.update(both, raw=True)
+            # The longer it takes, the less often.
+            self.next, self.state = now + BETWEEN + run.seconds / 10, run.state
+
+    def finish(self, run: Run, raises: bool = False) -> None:
+        """Show the run that has ended; if it raises, the error tells of its failure."""
+        if self.handle:
+            self.handle.update(self._head(run), raw=True)
+        lines = bundle(run, failure=not raises)
+        if lines["text/html"]:
+            display(lines, raw=True)
+
+    def show(self, shown: dict[str, str]) -> None:
+        """Show something in place of the live part."""
+        if self.handle:
+            self.handle.update(shown, raw=True)
+            self.handle = None
+        else:
+            display(shown, raw=True)
+
+    def _head(self, run: Run) -> dict[str, str]:
+        nothing = {"text/plain": "", "text/html": ""}
+        return command(run) if self.command else nothing
+
+
+def marked(text: str) -> dict[str, str]:
+    """Return the MIME bundle of lines that may begin with ✗, ✓ or ?, in its color."""
+    lines = []
+    for line in text.split("\n"):
+        color = MARKS.get(line[:1])
+        style = f'<span style="color: {color}">{line[:1]}</span>'
+        lines.append(style + escape(line[1:]) if color else escape(line))
+    html = "\n".join(lines)
+    return {"text/plain": text, "text/html": f'<pre style="{TEXT}">{html}</pre>'}
 
 
 def bundle(run: Run, live: bool = False, failure: bool = True) -> dict[str, str]:
@@ -90,7 +158,7 @@ def table(rows: list[list[str]]) -> str:
 
 
 def _rank_lines(run: Run, rank: int, live: bool) -> list[str]:
-    prefix = f"[rank {rank}] "
+    prefix = "" if run.command.startswith("python") else f"[rank {rank}] "
     lines = [*run.lines[rank], *(f"(stderr) {line}" for line in run.warnings[rank])]
     lines = [line if line.startswith("[rank ") else prefix + line for line in lines]
     if live:

@@ -3,17 +3,17 @@
 import os
 import re
 import shlex
-import time
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
 from IPython import get_ipython
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.display import DisplayHandle, display
+from IPython.display import display
 
 from ddp_lab import workplace
 from ddp_lab.kit import launch
@@ -35,7 +35,7 @@ from whichrank import examine as examine_script
 
 OPTIONS = ("--timeout", "--expect-failure", "--cold")
 MORE = "More on each: TROUBLESHOOTING.md, It runs, and the numbers are wrong."
-BETWEEN = 0.2  # seconds between two states of a run that has just begun
+NAMED = ("auto", "cpu", "gpu", "xpu")  # numbers of ranks that torchrun knows
 PLAYED = ("--rate", "--events")  # of several nodes
 
 
@@ -71,17 +71,17 @@ def torchrun(line: str) -> Run:
 
 
 def ranks(line: str, cell: str) -> None:
-    """%%ranks [--timeout SECONDS] [--expect-failure] [--cold] [--fresh] [N]
+    """%%ranks [--timeout SECONDS] [--expect-failure] [--cold] [N]
 
     Run the cell's lines on N ranks that have joined a process group, with `rank`,
     `world_size`, `device`, `torch` and `dist`; show what each prints, and what the last
-    expression is on each. Later cells go on, with as many ranks; --fresh begins anew.
+    expression is on each. Without N a cell goes on where the one before it ended: it
+    runs the cells since the last N again, silently, and then its own lines.
     A run that stands still for ten seconds is ended, and says where.
     """
-    options, words = _split(line, flags=("--fresh",))
-    fresh = options.pop("fresh", False)
+    options, words = _split(line)
     start = partial(_run, launch.torchrun, {"timeout": on_ranks.PATIENCE} | options)
-    _, picture = on_ranks.ranks(words, cell, start, fresh)
+    _, picture = on_ranks.ranks(words, cell, start)
     if picture:
         display(picture)
 
@@ -102,32 +102,42 @@ def examine(line: str) -> None:
     weights that drift apart, samples that two ranks read, and more.
     """
     options, words = _split(line, ("--steps",))
-    steps = int(options.pop("steps", WATCHED_STEPS))
+    words[:1] = words[0].split("=", 1) if words else []
     if words[:1] != ["--nproc-per-node"] or len(words) < 3:
         raise UsageError("for example: %examine --nproc-per-node 2 train.py")
+    steps = _count("--steps", options.pop("steps", str(WATCHED_STEPS)))
+    ranks = _count("--nproc-per-node", words[1])
+    _look_at(words[2:])
+    if words[2] != "-m" and not Path(words[2]).is_file():
+        raise UsageError(f"there is no file {words[2]}")
     # torchrun is given the witness, and does not look at the script itself.
     cold = options.pop("cold", False) or bool(WARM.unfit(words[2]))
+    output = screen.Screen(command=False)
 
     def start(words: list[str]) -> None:
         try:
-            launch.torchrun(words, cold=cold, **options)
+            launch.torchrun(words, cold=cold, watch=output.update, **options)
         except RunFailed as failed:
             if failed.run is None:
                 raise
-            _Screen().finish(failed.run)
+            output.show(screen.bundle(failed.run))
 
-    page = examine_script(words[2:], int(words[1]), steps, start)
-    print(page or "")
-    if page and not page.well:
-        print(f"\n{MORE}")
+    page = examine_script(words[2:], ranks, steps, start)
+    told = str(page or "It ended before its first step: nothing was examined.")
+    output.show(screen.marked(told + f"\n\n{MORE}" * ("\n✗" in told)))
 
 
-def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
-    words = " ".join(command).split()
+def _count(option: str, word: str) -> int:
+    """Return the number that an option is given."""
+    if not word.isdecimal() or int(word) < 1:
+        raise UsageError(f"{option} takes a number, not {word!r}")
+    return int(word)
+
+
+def _look_at(words: list[str]) -> None:
+    """Refuse a command whose program is not there; tell if it is not ours any more."""
     for path in words:
-        if written.texts.get(path) == "":
-            reason = "the cell that writes it was refused; mend it, and run it again"
-            raise UsageError(f"{path} was not run: {reason}")
+        written.refuse(path)
         if path.endswith(".py") and not Path(path).exists():
             if lesson := notebook_of(path):
                 cell = f"the cell of {lesson} whose first line names it"
@@ -137,7 +147,12 @@ def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run
                 raise UsageError(f"there is no {path}: did you mean {near[0]}?")
         if written.is_changed(path):
             print(f"{path} was changed outside this notebook, and runs as it is now.")
-    output = _Screen()
+
+
+def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
+    words = " ".join(command).split()
+    _look_at(words)
+    output = screen.Screen()
     try:
         run = launcher(command, watch=output.update, **options)
     except (RunFailed, RunInterrupted) as failed:
@@ -156,23 +171,21 @@ def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run
     return run
 
 
-def _split(
-    line: str, more: Sequence[str] = (), flags: Sequence[str] = ()
-) -> tuple[dict, list[str]]:
+def _split(line: str, more: Sequence[str] = ()) -> tuple[dict, list[str]]:
     """Return the kit's own options, which come first, and the rest of the line.
 
     Args:
         line: what stands behind the magic.
         more: options that it takes beside those of every magic, each with a value.
-        flags: the same without one.
     """
     shell = get_ipython()
     for name in re.findall(r"\{(\w+)\}", line):  # as IPython leaves what it cannot fill
         if shell and name not in shell.user_ns:
             raise UsageError(f"{{{name}}} has no value in this kernel: {ABOVE}")
     words, options = shlex.split(line), dict[str, Any]()
-    while words and words[0] in (*OPTIONS, *more, *flags):
-        word = words.pop(0)
+    while words and words[0].partition("=")[0] in (*OPTIONS, *more):
+        word, _, value = words.pop(0).partition("=")
+        words[:0] = [value] if value else []
         name = word.removeprefix("--").replace("-", "_")
         try:
             if word == "--timeout":
@@ -190,6 +203,13 @@ def _command(words: list[str]) -> list[str]:
     """Return the command that the rest of a line is; there has to be one."""
     if not words:
         raise UsageError("which program? For example: --nproc-per-node 2 program.py")
+    before = list(takewhile(lambda word: not word.endswith(".py"), words))
+    for word in before:
+        if word in (*OPTIONS, *PLAYED):
+            raise UsageError(f"{word} is no option of torchrun's: it comes first")
+    for option, word in pairwise(before):
+        if option == "--nproc-per-node" and word not in NAMED:
+            _count(option, word)
     return words
 
 
@@ -201,36 +221,3 @@ def _with_events(options: dict) -> dict:
     if shell is None or name not in shell.user_ns:
         raise UsageError(f"--events takes the name of a list; {name!r} is none")
     return options | {"events": shell.user_ns[name]}
-
-
-class _Screen:
-    """A cell's output: live while the run goes on, in rank order once it has ended.
-
-    The live part is one display that is updated in place and ends as the command line,
-    because a stored output should not depend on when which rank printed.
-    """
-
-    def __init__(self) -> None:
-        self.handle: DisplayHandle | None = None
-        self.next = 0.0  # when to show more of the run
-        self.state = ""  # the one that is shown
-
-    def update(self, run: Run) -> None:
-        now = time.monotonic()
-        if self.handle is None:
-            self.handle = display(screen.command(run), raw=True, display_id=True)
-            self.next = now + BETWEEN
-        elif now >= self.next or run.state not in ("", self.state):
-            command, lines = screen.command(run), screen.bundle(run, live=True)
-            both = {mime: command[mime] + "\n" + lines[mime] for mime in command}
-            self.handle.update(both, raw=True)
-            # The longer it takes, the less often.
-            self.next, self.state = now + BETWEEN + run.seconds / 10, run.state
-
-    def finish(self, run: Run, raises: bool = False) -> None:
-        """Show the run that has ended; if it raises, the error tells of its failure."""
-        if self.handle:
-            self.handle.update(screen.command(run), raw=True)
-        lines = screen.bundle(run, failure=not raises)
-        if lines["text/html"]:
-            display(lines, raw=True)

@@ -14,11 +14,10 @@ from IPython.display import display
 
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.display import BAR, FAILED
-from ddp_lab.kit.draw.colors import GREY, WHITE
+from ddp_lab.kit.draw.colors import GREY, RIGHT_COLOR, WHITE
 from ddp_lab.kit.words import listed
 from whichrank import Failure, Run, Stand, Symptom
 
-RIGHT_COLOR = "#1A7F37"
 # Guesses in words: of how many, and of which rank differs from the others.
 NONE_OF_THEM = re.compile(r"none( of them)?|nobody|no one|no ranks?")
 NO_SINGLE = re.compile(r"(all|every|each)( of them|( the)? ranks?)?|no single rank")

@@ -9,14 +9,11 @@ import shlex
 from collections.abc import Sequence
 from html import escape
 
-from IPython.display import display
-
 from ddp_lab.kit import launch
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import program
 from ddp_lab.kit.cell.compose import Order
-from ddp_lab.kit.cell.predict import RIGHT_COLOR
-from ddp_lab.kit.draw.colors import GREY
+from ddp_lab.kit.draw.colors import GREY, RIGHT_COLOR
 from ddp_lab.kit.draw.traces import Trace, beside, differences
 from whichrank import Run, RunFailed
 
@@ -33,19 +30,22 @@ def puzzle(line: str, cell: str) -> None:
     """
     made, before = program.write(Order.of_puzzle(line), cell), []
     options, path = shlex.split(made.order.options), made.order.path
-    run = tried([*options, path])
+    output = screen.Screen(command=False)
+    run = tried([*options, path], output)
     if run.failure is None and trace(run, "yours"):
         ranks = len(run.lines)
-        other = tried([*options, "--nproc-per-node", "3" if ranks == 2 else "2", path])
+        other = tried(
+            [*options, "--nproc-per-node", "3" if ranks == 2 else "2", path], output
+        )
         if other.failure:
             run, before = other, [f"✗ right with {ranks} ranks, and not with these:"]
-    display(shown(run, ", ".join(made.new), before), raw=True)
+    output.show(shown(run, ", ".join(made.new), before))
 
 
-def tried(command: list[str]) -> Run:
+def tried(command: list[str], output: screen.Screen) -> Run:
     """Launch a puzzle's program; return the run, which may have failed."""
     try:
-        return launch.torchrun(command)
+        return launch.torchrun(command, watch=output.update)
     except RunFailed as failed:
         if failed.run is None:
             raise

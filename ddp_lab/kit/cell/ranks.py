@@ -1,4 +1,4 @@
-"""%%ranks 4: a few lines on four ranks, and later cells that go on with them.
+"""%%ranks 4: a few lines on four ranks. %%ranks alone: more lines, on those ranks.
 
 A launch runs the cells again that came before, without what they printed, and then the
 new one: no process lives between two cells, so that nothing is left over or out of
@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from traceback import format_exception_only
 
+from IPython import get_ipython
 from IPython.core.error import UsageError
 
 from ddp_lab.kit.cell import written
@@ -29,6 +30,9 @@ FOLDER = Path("build", "ranks")  # from the folder that a notebook works in
 PATIENCE = 10.0  # seconds that the ranks of a cell may stand still
 # Frames of the program that runs the cells; each of them has a file of its own.
 RUNS_CELLS = re.compile(r'^  File "[^"\n]*ranks/ranks_\w+\.py".+\n(?:    .*\n)+', re.M)
+UNKNOWN = re.compile(r"NameError: name '(\w+)' is not defined")
+AS_IF = "the next one goes on as if this one had not been there"
+SCREEN = "plt.show("
 SLOW = 5.0  # seconds of the cells before, of which the reader should know
 PROGRAM = '''
 """Cells of a notebook, one after the other; only the last one is shown."""
@@ -36,10 +40,12 @@ PROGRAM = '''
 import ast
 import contextlib
 import io
+import os
 import random
 import time
 from pathlib import Path
 
+import numpy
 import torch
 import torch.distributed as dist
 
@@ -67,8 +73,9 @@ def numbers(value):
 
 
 def main(rank, world_size, device):
-    torch.manual_seed(rank)
-    random.seed(rank)
+    os.environ["MPLBACKEND"] = "agg"  # the notebook's own has nowhere to show here
+    for seed in (torch.manual_seed, random.seed, numpy.random.seed):
+        seed(rank)
     scope = {{"torch": torch, "dist": dist, "device": device, "__name__": "__main__"}}
     scope |= {{"rank": rank, "world_size": world_size}}
     began, unseen = time.perf_counter(), io.StringIO()
@@ -99,16 +106,14 @@ def ranks(
     words: list[str],
     cell: str,
     start: Callable[[list[str]], Run],
-    fresh: bool = False,
 ) -> tuple[Run, Svg | None]:
-    """Run a cell on ranks, after those before it.
+    """Run a cell on ranks.
 
     Args:
-        words: the number of ranks, or nothing: as many as before.
+        words: the number of ranks; or nothing, to go on after the cells before.
         cell: the lines.
         start: starts torchrun with these words, shows what it prints, and returns the
             run.
-        fresh: whether the cells before are to be forgotten.
 
     Returns:
         The run, and a picture of what the cell's last expression is on each rank, if
@@ -117,9 +122,10 @@ def ranks(
     Raises:
         ProgramError: if the cell is no Python, with its line.
         RunFailed: then the next cell goes on as if this one had not been there.
+        UsageError: the same, if a rank has left before the cell's end.
     """
     global so_far
-    going = _going(words, fresh)
+    going = _going(words)
     path = _write(f"{' '.join(['# %%ranks', *words])}\n{cell.rstrip()}\n", "cell")
     last = _last(path)
     cells = [*going.paths, path]
@@ -130,41 +136,44 @@ def ranks(
     try:
         run = start(command)
     except (RunFailed, RunInterrupted) as failed:
-        raise _without_our_frames(failed) from None
+        raise _told(failed) from None
     if run.failure is None:
+        if left := [r for r, facts in enumerate(run.facts) if "before" not in facts]:
+            who = f"rank {left[0]} has" if len(left) == 1 else f"{len(left)} ranks have"
+            raise UsageError(f"{who} left before the end of the cell; {AS_IF}")
         so_far = Cells(going.ranks, cells)
         if (slow := max(run["before"])) > SLOW:
             print(f"(The cells before this one took {slow:.0f} seconds to run again.)")
+        if SCREEN in cell:
+            print("(Ranks have no screen: plt.savefig keeps a picture.)")
     values = [facts.get("value") for facts in run.facts]
     shown = any(value is not None for value in values)
     return run, held(last, values) if shown else None
 
 
-def _without_our_frames(
-    failed: RunFailed | RunInterrupted,
-) -> RunFailed | RunInterrupted:
+def _told(failed: RunFailed | RunInterrupted) -> RunFailed | RunInterrupted:
     """Return a failure whose traceback begins in a cell."""
     if failed.run is None or failed.run.failure is None:
         return failed
     failure = failed.run.failure
     failure = replace(failure, traceback=RUNS_CELLS.sub("", failure.traceback))
-    return type(failed).of(replace(failed.run, failure=failure))
+    told, shell = type(failed).of(replace(failed.run, failure=failure)), get_ipython()
+    unknown = UNKNOWN.match(failure.cause)
+    if isinstance(told, RunFailed) and unknown and shell:
+        if unknown[1] in shell.user_ns:
+            told.help = f"Ranks do not see the notebook's {unknown[1]}: define it here."
+    return told
 
 
-def _going(words: list[str], fresh: bool) -> Cells:
+def _going(words: list[str]) -> Cells:
     """Return the cells that a new one goes on with."""
-    for word in words:
-        if not word.isdecimal() or int(word) < 1:
-            raise UsageError(f"%%ranks takes a number of ranks, not {word!r}")
-    count = int(words[0]) if words else 0
-    if so_far is None or fresh:
-        if not count:
+    if not words:
+        if so_far is None:
             raise UsageError("on how many ranks? For example: %%ranks 4")
-        return Cells(count)
-    if count not in (0, so_far.ranks):
-        begin = f"%%ranks --fresh {count}"
-        raise UsageError(f"the cells before ran on {so_far.ranks}; begin with {begin}")
-    return so_far
+        return so_far
+    if len(words) > 1 or not words[0].isdecimal() or int(words[0]) < 1:
+        raise UsageError(f"%%ranks takes a number of ranks, not {' '.join(words)!r}")
+    return Cells(int(words[0]))
 
 
 def _last(path: str) -> str:
@@ -176,6 +185,9 @@ def _last(path: str) -> str:
     try:
         tree = ast.parse(Path(path).read_text(), path)
     except SyntaxError as error:
+        line = (error.text or "").lstrip()
+        if line[:1] in ("!", "%"):
+            raise UsageError(f"ranks run Python, not {line.strip()!r}") from None
         reason = "".join(format_exception_only(error))
         raise ProgramError(f"the cell is no Python:\n{reason}") from None
     if not tree.body:

@@ -6,6 +6,8 @@ Another notebook, or a second copy of the same lesson, may write them, too.
 import os
 from pathlib import Path
 
+from IPython.core.error import UsageError
+
 texts: dict[str, str] = {}
 """What was written last; "" if the cell was refused, and the file is an older one."""
 
@@ -18,6 +20,17 @@ def write(path: str, text: str) -> None:
     part.write_bytes(text.encode())
     part.replace(file)
     texts[path] = text
+
+
+def refuse(path: str) -> None:
+    """Refuse to look at a program whose cell was refused: the file is an older one.
+
+    Raises:
+        UsageError: with what helps.
+    """
+    if texts.get(path) == "":
+        reason = "the cell that writes it was refused; mend it, and run it again"
+        raise UsageError(f"{path} was not run: {reason}")
 
 
 def is_changed(path: str) -> bool:

@@ -17,6 +17,8 @@ They stay apart for the color-blind, but no figure says anything by color alone.
 
 INK, GREY, RULE, PALE, WHITE = "#101418", "#57606A", "#AEB6BF", "#F2F4F6", "#FFFFFF"
 """Text; quiet text; lines and hatching; an empty box; the page."""
+RIGHT_COLOR = "#1A7F37"
+"""Of what is right, in words."""
 BAR_COLORS = (
     *("#0072B2", "#C38700", "#009E73", "#CC79A7"),
     *("#4999C6", "#D55E00", "#9C942B", "#C5317B"),

@@ -84,6 +84,7 @@ def without(text: str, traceback: str) -> str:
     text, traceback = PREFIX.sub("", text), traceback.strip("\n")
     before, match, after = text.rpartition(traceback)
     if match and traceback:
+        _, _, after = after.partition("\n")  # Python 3.11 adds "Did you mean" by itself
         return before.rstrip("\n") + "\n" + after.lstrip("\n")
     # Printed in another way, or not as a whole: then it is known by its last line.
     error = stacks.last_error(traceback)
