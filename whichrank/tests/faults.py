@@ -60,7 +60,8 @@ def brief(what: Cause | Stand | Attempts) -> str:
 
 def facts(failure: Failure) -> str:
     """Return what is known of a failure, a fact on each line."""
-    lines = [brief(failure.why), *map(brief, failure.also), failure.traceback]
+    lines = [brief(failure.why), failure.why.advice, *map(brief, failure.also)]
+    lines.append(failure.traceback)
     for rank, known in failure.by_rank.items():
         told = brief(known)
         lines.append(told if isinstance(known, Stand) else f"{rank}: {told}")
@@ -1300,8 +1301,11 @@ if odd: {HUNG}
         ranks=(3,),
         kind="exception",
         symptom="absent",
-        cause="Absent 1: has left, and ranks 0 and 2 wait in all_reduce; all_reduce at "
-        r"\S+:13 was made 8 times on ranks 0 and 2, but 7 times on rank 1 at",
+        cause="Absent 1: has left, and ranks 0 and 2 wait in all_reduce at",
+        report=(
+            r"all_reduce at \S+:13 was made 8 times on ranks 0 and 2, but 7 times on "
+            "rank 1",
+        ),
         line="sys.exit()",
     ),
     Fault(

@@ -33,7 +33,8 @@ class NotTheSame(Cause):
 
     def __str__(self) -> str:
         when = "before" if self.failed else "not the same on all ranks"
-        return f"{when}: {self.of}"
+        told = [self.of.differs, *([str(self.of.before)] if self.of.before else [])]
+        return f"{when}: {'; '.join(told)}"
 
 
 @dataclass(frozen=True, kw_only=True)

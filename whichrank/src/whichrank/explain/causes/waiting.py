@@ -58,9 +58,6 @@ class Absent(Cause):
     """What they have not done alike before."""
 
     def __str__(self) -> str:
-        return f"{self._now()}; {self.before}" if self.before else self._now()
-
-    def _now(self) -> str:
         names = [stand.rank for stand in self.away]
         if self.waiting and self.rank in [stand.rank for stand in self.waiting]:
             them = f"{ranks(names)} {self._do(names)}"
@@ -74,6 +71,11 @@ class Absent(Cause):
         if self.waiting:
             clauses.append(f"and {wait(self.waiting)}")
         return ", ".join(clauses)
+
+    @property
+    def advice(self) -> str:
+        """What they have not done alike."""
+        return str(self.before or "")
 
     def _clause(self, stand: Stand) -> str:
         return stand.unable or self._do([stand.rank])
@@ -135,14 +137,21 @@ class Circle(Cause):
     """What one of them has done otherwise before it came here."""
 
     def __str__(self) -> str:
-        waits = ", ".join(
+        if self.answered:
+            way = "a message on its way, or they mean different groups or tags"
+            return f"{self._waits()}: {way}"
+        return str(self.before or self._waits())
+
+    @property
+    def advice(self) -> str:
+        """Who waits for whom, if the sentence tells how it came to that."""
+        return self._waits() if self.before and not self.answered else ""
+
+    def _waits(self) -> str:
+        return ", ".join(
             f"rank {stand.rank} waits in {stand.name} for rank {to}"
             for stand, to in zip(self.stands, self.to, strict=True)
         )
-        if self.answered:
-            way = "a message on its way, or they mean different groups or tags"
-            return f"{waits}: {way}"
-        return f"{self.before}; {waits}" if self.before else waits
 
     @property
     def answered(self) -> bool:
@@ -161,6 +170,11 @@ class CallsDiffer(Cause):
     """Whether two threads of a rank were at it, so that which came first is chance."""
 
     def __str__(self) -> str:
+        return str(self.before or self.differs)
+
+    @property
+    def differs(self) -> str:
+        """The call, and what it is on each rank."""
         at = _lines(self.calls)
         by_call = sides((f"{call.whole}{at[r]}", r) for r, call in self.calls.items())
         first = next(iter(self.calls.values()))
@@ -169,12 +183,13 @@ class CallsDiffer(Cause):
         sentence = ", but ".join(
             f"{what} on {ranks(on)}" for what, on in by_call.items()
         )
-        before = f"; {self.before}" if self.before else ""
-        return f"call {first.number} is {sentence}{before}"
+        return f"call {first.number} is {sentence}"
 
     @property
     def advice(self) -> str:
-        """What to do if their order is chance."""
+        """The call, if the sentence tells what came before; what to do about chance."""
+        if self.before:
+            return self.differs
         chance = "a thread and the main thread call on one group, in an order that is "
         chance += "chance: give the thread a group of its own"
         return chance if self.raced else ""
