@@ -4,11 +4,27 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: help setup lab open scripts data bench gpus clean
+$(foreach name,LESSON NPROCS NPROC_PER_NODE,$(if $(filter command line,$(origin $(name))),\
+	$(error $(name)=$($(name)) is none of its words: NPROC=4, JOBS=1, LESSONS="01 03")))
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		awk -F'|' '{printf "%-17s%s\n", $$1, $$2}'
+	@awk '/^##@/ {print "\n" substr($$0, 5)} \
+		/^[a-z-]+:.*## / {split($$0, part, /:|## /); sub(/.*## /, ""); \
+			printf "  %-15s%s\n", part[1], $$0}' $(MAKEFILE_LIST)
+
+# Rented machines and containers are root's, and JupyterLab asks whether that is meant.
+AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
+
+##@ to learn
+
+open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)
+	@$(BIN)/python -m tools.work
+	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(AS_ROOT) --notebook-dir="$(CURDIR)/work" \
+		--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
+
+lab: setup ## run all lessons, compare outputs, into build/lab (NPROC=4, JOBS=1, LESSONS="01 03")
+	$(BIN)/python -m tools.lab --nproc "$(NPROC)" --jobs "$(JOBS)" $(LESSONS)
 
 setup: .venv/ready ## make .venv and install what the lab needs, once
 
@@ -36,17 +52,6 @@ QUIET := {"@jupyterlab/apputils-extension:notification": \
 export WHICHRANK_COLD := $(COLD)
 # In a job of SLURM, NNODES=2 shares the ranks of each run between two nodes of it.
 lab open: export WHICHRANK_NNODES := $(NNODES)
-
-lab: setup ## run all lessons, compare outputs, into build/lab (NPROC=4, JOBS=1, LESSONS="01 03")
-	$(BIN)/python -m tools.lab --nproc "$(NPROC)" --jobs "$(JOBS)" $(LESSONS)
-
-# Rented machines and containers are root's, and JupyterLab asks whether that is meant.
-AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
-
-open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)
-	@$(BIN)/python -m tools.work
-	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(AS_ROOT) --notebook-dir="$(CURDIR)/work" \
-		--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 scripts: setup ## write the notebooks' programs into ddp_lab, running nothing
 	$(BIN)/python -m tools.notebooks scripts

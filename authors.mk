@@ -9,6 +9,8 @@
 	$(BIN)/pip install --quiet --group $* $(CONSTRAINTS)
 	@touch $@
 
+##@ to write lessons, and to test
+
 course: setup ## write what follows from tools/course.py: README, headers, numbers
 	$(BIN)/python -m tools.course
 
@@ -69,6 +71,16 @@ test-all: lint .venv/book-ready .venv/browser-ready ## all there is: each number
 evidence: .venv/dev-ready ## for maintainers: record what tests explain anew from live runs
 	$(HOUSE) evidence
 
+lock: $(patsubst %,.venv/%-ready,dev book browser classroom) ## for maintainers: keep this .venv's versions (constraints.txt)
+	$(BIN)/pip freeze --exclude-editable | grep -vE '^(nvidia|cuda|triton)' > constraints.txt
+
+lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+##@ to teach
+
 # The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
 # course that is kept elsewhere, as in COURSE=~/my-course.
 ENGINE := $(BIN)/python -m classroom.engine
@@ -104,11 +116,3 @@ test-classroom: lint ## solutions, starters, mistakes, hostile answers; of A=rin
 	$(PYTEST) -m "not alone" $(if $(A),-k "$(A)") \
 		tests/classroom$(if $(DDP_LAB_COURSE),/test_solutions.py)
 	$(if $(A)$(DDP_LAB_COURSE),,$(BIN)/python -m pytest -m alone tests/classroom)
-
-lock: $(patsubst %,.venv/%-ready,dev book browser classroom) ## for maintainers: keep this .venv's versions (constraints.txt)
-	$(BIN)/pip freeze --exclude-editable | grep -vE '^(nvidia|cuda|triton)' > constraints.txt
-
-lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy

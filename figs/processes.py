@@ -2,7 +2,9 @@
 
 from math import cos, radians, sin
 
+from ddp_lab.kit.draw import Svg
 from ddp_lab.kit.draw.colors import GREY, RULE, rank_color
+from ddp_lab.kit.draw.values import held
 from figs.gallery import figure
 from figs.page import Page, page
 
@@ -26,6 +28,12 @@ def moment(svg: Page, x: float, y1: float, y2: float, text: str) -> None:
     """Mark a moment with a dashed line from `y1` to `y2`, and name it below."""
     svg.line(x, y1, x, y2, stroke=GREY, width=1.2, dash="4 4")
     svg.text(x, y2 + 12, text, 13, fill=GREY)
+
+
+@figure
+def ranks_cell() -> Svg:
+    """Draw what the cell of %%ranks in README.md shows."""
+    return held("x", [[6, 10, 14]] * 4)
 
 
 @figure

@@ -1,10 +1,12 @@
 """%%ranks: a few lines on ranks, and cells that go on where others ended."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 from IPython.core.error import UsageError
 
+from ddp_lab import ROOT
 from ddp_lab.kit import launch
 from ddp_lab.kit.cell import ranks
 from ddp_lab.kit.cell.changes import ProgramError
@@ -57,6 +59,13 @@ def test_a_cell_goes_on_where_the_one_before_ended(cell):
     cell("3", "y = rank")
     with pytest.raises(RunFailed, match="name 'x' is not defined"):
         cell("", "x")
+
+
+def test_the_cell_in_the_readme_gives_what_is_drawn_there(cell):
+    text = (ROOT / "README.md").read_text()
+    line, *lines = re.search(r"%%ranks( 4\n.*?)\n```", text, re.S)[1].split("\n")
+    _, picture = cell(line, *lines)
+    assert str(picture) == (ROOT / "figs" / "ranks_cell.svg").read_text()
 
 
 def test_numpy_repeats_its_numbers_as_well(cell):

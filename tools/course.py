@@ -465,7 +465,7 @@ def paths() -> str:
     lines = ["| If you | take lessons | Time |", "|---|---|---|"]
     for track in TRACKS:
         taken = [NAMED[name] for name in track.lessons.split()]
-        links = (f"[{NUMBERS[each.name]}](notebooks/{file(each)})" for each in taken)
+        links = (f"[{each.title}](notebooks/{file(each)})" for each in taken)
         lines.append(f"| {track.reader} | {' · '.join(links)} | {hours(taken)} |")
     return "\n".join(["", *lines, "", ""])
 
