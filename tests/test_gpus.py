@@ -55,6 +55,12 @@ def test_a_section_is_done_once_and_a_page_ends_a_record(gpus, monkeypatch, tmp_
     assert page == "2 × played\n0 ✓, 1 ✗\n\n✗ hello\n    rank 1\n    line 7\n"
 
 
+def test_a_page_says_how_to_see_what_has_changed_since(gpus):
+    for page in (ROOT / "recorded").glob("*/page.txt"):
+        here = json.loads((page.parent / "machine.json").read_text())
+        assert page.read_text().startswith(gpus.since(here["commit"]) or "?"), page
+
+
 def test_programs_that_have_run_do_not_run_again(gpus, monkeypatch, tmp_path):
     monkeypatch.setattr(gpus, "torchrun", lambda command, timeout: ran.append(command))
     monkeypatch.setattr(gpus, "programs", lambda: [Path("ddp_lab/a/b.py")] * 2)

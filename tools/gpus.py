@@ -87,6 +87,7 @@ def machine() -> dict[str, Any]:
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) * (kind == "cuda"),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
+        "commit": said_by("git", "rev-parse", "--short", "HEAD"),
     }
 
 
@@ -96,6 +97,12 @@ def said_by(*words: str) -> str:
         return ""
     said = subprocess.run(words, capture_output=True, text=True, timeout=30).stdout
     return re.sub(r"\x1b\[[\d;]*m", "", said).strip()
+
+
+def since(commit: str) -> str:
+    """Return the page's first line: how to see what has changed since."""
+    changed = f"`git diff --stat {commit} -- ddp_lab notebooks` shows what has changed."
+    return f"At commit {commit}; {changed}\n" if commit else ""
 
 
 class Record:
@@ -402,7 +409,7 @@ def main() -> None:
     prepare()
     prove(record, here["kind"], count)
     versions = f"torch {here['torch']}, NCCL {here['nccl']}, Python {here['python']}"
-    record.end(f"{count} × {here['devices'][0]}, {versions}")
+    record.end(f"{since(here['commit'])}{count} × {here['devices'][0]}, {versions}")
     sys.exit(bool(record.wrong))
 
 
