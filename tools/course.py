@@ -105,7 +105,7 @@ LESSONS = (
     Lesson(
         "ddp_in_practice",
         "DDP in practice",
-        "accumulation, stragglers, skipped steps, 16 bits and torch.compile",
+        "gradient accumulation, stragglers, skipped steps, 16 bits and torch.compile",
         DATA_PARALLEL,
         minutes=50,
         more=50,
