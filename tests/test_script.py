@@ -67,6 +67,11 @@ def test_the_exercise_has_three_hints():
     assert len(hints.hints_in(ANSWER.read_text())) == 3
 
 
+def test_of_a_script_that_is_not_ported_the_group_is_told_first(tmp_path):
+    text = (SCRIPTS / "frames" / "throws.py").read_text()
+    assert "each rank trains alone" in verdict(text, tmp_path)
+
+
 def test_the_answer_is_right(tmp_path):
     assert verdict(ANSWER.read_text(), tmp_path) == ""
 
@@ -156,6 +161,13 @@ MISTAKES = {
     "no sampler": (
         [("sampler=sampler", "shuffle=True")],
         "steps|takes",
+    ),
+    "all samples on each rank": (
+        [
+            ("sampler=sampler", "shuffle=True"),
+            ("BATCH // world_size, shuffle", "BATCH, shuffle"),
+        ],
+        "every rank takes all samples",
     ),
     "a padded last batch": (
         [

@@ -74,6 +74,9 @@ def verdicts(script: str | Path, folder: Path) -> Iterator[str]:
         yield (
             f"on {ranks} ranks it runs to its end" if ranks > 1 else "on 1 rank as well"
         )
+        if not any(run["joined"]) and ranks > 1:
+            alone = "each rank trains alone: init_process_group makes them a group"
+            raise Wrong(f"on {ranks} ranks {alone}")
         steps = together(run, ranks)
         weights, losses = reference(steps)
         if ranks == 3:
@@ -134,6 +137,10 @@ def together(run: Run, ranks: int, epochs: int = EPOCHS) -> list[list[int]]:
     where = f"on {ranks} ranks" if ranks > 1 else "on 1 rank"
     steps = merged(run)
     left = SAMPLES % BATCH
+    whole_epochs = all(len(each) >= epochs * PER_EPOCH for each in run["steps"])
+    if ranks > 1 and whole_epochs and steps and len(steps[0]) == ranks * BATCH:
+        cure = f"a DistributedSampler, and batches of {BATCH} // {ranks}"
+        raise Wrong(f"{where} every rank takes all samples: they need {cure}")
     for number, step in enumerate(steps):
         if number % (PER_EPOCH + 1) == PER_EPOCH and len(step) in range(1, BATCH):
             again = len({*step} & {*chain(*steps[number - PER_EPOCH : number])})

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 watched.py SCRIPT [--epochs 4] [--output FOLDER]
 
 Of each step of the optimizer the last line has the samples that this rank trained on,
-how often the rank has written a file, and whether it has left the group.
+how often the rank has written a file, and whether it has joined and left a group.
 With FAILS=12 rank 1 raises in step 12.
 """
 
@@ -26,9 +26,9 @@ TRAINED = throws(965, seed=1)  # what throws.py trains on
 
 
 def watch():
-    """Return lists that fill up while a script trains: samples by step, and writes."""
+    """Return lists that fill up while a script trains: samples and groups, and writes."""
     number = {tuple(sample): i for i, sample in enumerate(TRAINED.tensors[0].tolist())}
-    steps, writes, since, save = [], [], [], torch.save
+    steps, groups, writes, since, save = [], [], [], [], torch.save
 
     def forward(module, inputs):
         first = isinstance(module, torch.nn.Linear) and module.in_features == 3
@@ -37,6 +37,7 @@ def watch():
 
     def stepped(optimizer, args, options):
         steps.append([*since])
+        groups.append(dist.is_initialized())
         since.clear()
 
     def steps_soon(optimizer, args, options):
@@ -51,12 +52,12 @@ def watch():
     register_optimizer_step_pre_hook(steps_soon)
     register_optimizer_step_post_hook(stepped)
     torch.save = saved
-    return steps, writes
+    return steps, groups, writes
 
 
 if __name__ == "__main__":
-    seen, files = watch()
+    seen, joined, files = watch()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")
-    facts = {"steps": seen, "writes": len(files), "left": not dist.is_initialized()}
-    print(json.dumps(facts), flush=True)
+    facts = {"steps": seen, "joined": any(joined), "left": not dist.is_initialized()}
+    print(json.dumps(facts | {"writes": len(files)}), flush=True)
