@@ -26,7 +26,7 @@ TRAINED = throws(965, seed=1)  # what throws.py trains on
 
 
 def watch():
-    """Return lists that fill up while a script trains: samples and groups, and writes."""
+    """Return lists that fill up as a script trains: samples, groups and writes."""
     number = {tuple(sample): i for i, sample in enumerate(TRAINED.tensors[0].tolist())}
     steps, groups, writes, since, save = [], [], [], [], torch.save
 
