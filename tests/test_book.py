@@ -423,7 +423,7 @@ def test_a_guess_is_judged_and_kept(book, page):
     form = page.locator(".ddp-guess").first
     hidden = page.locator(".ddp-hidden")
     before = hidden.count()
-    for guess, told in (("loss", "✗ wrong"), ("weights", "✓ right")):
+    for guess, told in (("2", "✗ wrong"), ("-2.66", "✓ right")):
         form.locator("input").fill(guess)
         form.locator("button").first.click()
         assert form.locator("output").inner_text().startswith(told)

@@ -18,6 +18,7 @@ What does not show: speed, and NCCL's errors.
 import contextlib
 import io
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ def autoload() -> None:
     if os.environ.get("PLAYED_ACCELERATORS"):
         # Nothing generates code for them: what is compiled runs as it is written.
         os.environ.setdefault("TORCHDYNAMO_SUPPRESS_ERRORS", "1")
+        if known := sys.modules.get("torch._dynamo.config"):  # it has read that already
+            known.suppress_errors = True
         register()
 
 
