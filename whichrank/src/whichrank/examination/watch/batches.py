@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, dataloader
 
 from whichrank.examination.facts import Batch, Loader, Pass, Split
 from whichrank.examination.watch.frames import place, wrap
-from whichrank.examination.watch.tensors import digest, first_tensor, samples
+from whichrank.examination.watch.tensors import digest, samples, tensors
 from whichrank.examination.watch.training import Training
 
 ITEMS = 2**14  # of a list, above which every k-th one is looked at
@@ -30,8 +30,8 @@ class Batches:
         self.bases: list[Any] = []  # data sets, each known by its place here
         self.loaders: Any = weakref.WeakKeyDictionary()
         self.drawing: list | None = None  # indices, while an iterator is being made
-        self.delivering: list[Pass] = []  # whose batches wait for gradients
-        self.before: list[Pass] = []  # whose did the time before
+        self.delivering: list[tuple[Pass, set]] = []  # of batches without gradients
+        self.before: list[Pass] = []  # whose came the time before
 
     def watch(self) -> None:
         """See what loaders deliver."""
@@ -127,24 +127,27 @@ class Batches:
             index = indices[len(current.batches)]
             batch = index if isinstance(index, list) else [index]
             drawn = [int(read(i)) for i in batch if i is not None]
-        tensor = first_tensor(data)
-        seen = None if tensor is None else digest(tensor)
-        current.batches.append(Batch(drawn, seen, samples(data, len(drawn))))
-        self.delivering.append(current)
+        digests = [digest(each) for each in tensors(data)]
+        first = next(iter(digests), None)
+        current.batches.append(Batch(drawn, first, samples(data, len(drawn))))
+        self.delivering.append((current, {*digests} - {None}))
         return data
 
     def trained_on(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Gradients are computed, of the last batch, and of those that come with it.
+        """Gradients are computed, of batches that a model was given in training.
 
-        A loader whose batches come each time goes along; one may validate in between.
+        If it was given none as they came: of the last one, and of loaders whose batches
+        come each time; one may validate in between.
         """
         if self.delivering:
             self.facts.trained += 1
-            along, last = {*map(id, self.before)}, self.delivering[-1]
-            each_once = {id(p): p for p in self.delivering if id(p) in along}
-            for each in (each_once | {id(last): last}).values():
+            came = [each for each, _ in self.delivering]
+            given = [p for p, held in self.delivering if held & self.training.given]
+            along = [p for p in came if any(p is each for each in self.before)]
+            for each in {id(p): p for p in given or [*along, came[-1]]}.values():
                 each.trained += 1
-            self.before, self.delivering = self.delivering, []
+            self.before, self.delivering = came, []
+        self.training.given.clear()
         return original(*args, **kwargs)
 
 

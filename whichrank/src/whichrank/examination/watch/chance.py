@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from whichrank.examination.facts import Drawn
-from whichrank.examination.watch.frames import place, wrap
+from whichrank.examination.watch.frames import place, within, wrap
 from whichrank.examination.watch.tensors import first_tensor
 from whichrank.examination.watch.training import Training
 
@@ -59,8 +59,12 @@ class Chance:
         return original(*args, **kwargs)
 
     def drew(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Torch draws numbers; a single one may be a choice, which all ranks share."""
-        if kwargs.get("generator") is not None or not self.facts.backwards:
+        """Torch draws numbers; a single one may be a choice, which all ranks share.
+
+        So are a new layer's first weights, though DDP would send them.
+        """
+        own = kwargs.get("generator") is not None
+        if own or not self.facts.backwards or within("torch.nn.init"):
             return original(*args, **kwargs)
         given = first_tensor([args, kwargs])
         state = _state(given, kwargs.get("device"))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 
 from whichrank.examination.facts import Digest
 
@@ -31,10 +32,12 @@ def digest(tensor: Any) -> Digest:
 def strided(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has elements to look at, with strides.
 
-    A sparse or nested one has none, nor has one of `meta`, or in a transform.
+    A sparse or nested one has none, nor has one of `meta`, or in a transform; and
+    nothing has any while FakeTensorMode is on.
     """
     strides = tensor.layout is torch.strided and not tensor.is_nested
-    return strides and not tensor.is_meta and address(tensor) != NOWHERE
+    real = not tensor.is_meta and address(tensor) != NOWHERE
+    return strides and real and detect_fake_mode(tensor) is None
 
 
 def local(tensor: Any) -> Any:

@@ -44,6 +44,7 @@ class Training:
         self.models: list[DDP] = []
         self.optimizers: list[Any] = []  # in the order of their facts
         self.inside: Any = None  # the tied model whose forward runs
+        self.given: set[Any] = set()  # to models in training, since the last backward
         self.first_step = 0.0
         self._fed: dict[int, Fed] = {}  # by the model's id
         self._begun: defaultdict[int, list[Step]] = defaultdict(list)  # by optimizer
@@ -159,6 +160,7 @@ class Training:
                 self._fed[id(model)] = Fed(place(), ranks)
                 self.facts.fed.append(self._fed[id(model)])
             digests = tuple(digest(each) for each in tensors(given))
+            self.given.update(digests)
             self._fed[id(model)].inputs.append(digests if any(digests) else ())
 
     def _leave(self, model: Any) -> None:
