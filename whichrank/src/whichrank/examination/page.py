@@ -136,7 +136,7 @@ def alone(ranks: Ranks) -> str:
     if not any(each.backend or each.sends for each in ranks):  # RPC sends
         return "joins no process group"
     shards = any(None in step.weights for step in steps)
-    ties = any(each.ties or each.sends for each in ranks)
+    ties = any(each.ties or each.sends or each.past > 0 for each in ranks)
     averages = any(o.averaged for each in ranks for o in each.optimizers)
     last = {str([_last_gradients(o) for o in each.optimizers]) for each in ranks}
     first = {str([p.batches[:1] for p in all_trained_passes(e)[:1]]) for e in ranks}

@@ -154,7 +154,7 @@ class Batches:
 def _length(of: Any) -> int | None:
     try:
         return len(of)
-    except (TypeError, NotImplementedError):
+    except Exception:  # of the script's own class, which may raise what it likes
         return None
 
 

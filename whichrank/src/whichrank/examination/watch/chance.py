@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.utils._device import _device_constructors
 
-from whichrank.examination.facts import Drawn
+from whichrank.examination.facts import Digest, Drawn
 from whichrank.examination.watch.frames import place, within, wrap
-from whichrank.examination.watch.tensors import first_tensor
+from whichrank.examination.watch.tensors import digest, first_tensor
 from whichrank.examination.watch.training import Training
 
 LAYERS = (
@@ -28,6 +29,7 @@ class Chance:
 
     def watch(self) -> None:
         """See which lines draw, and from which states of a generator."""
+        _device_constructors()  # keeps what a default device is for: not what we wrap
         for name in LAYERS:
             wrap(functional, name, self.dropped)
         wrap(functional, "scaled_dot_product_attention", self.attended)
@@ -82,20 +84,20 @@ class Chance:
             self._note(state, drops=False, seeds="numpy.random.seed")
         return original(*args, **kwargs)
 
-    def _note(self, state: int, *, drops: bool, seeds: str = TORCH) -> None:
+    def _note(self, state: Digest, *, drops: bool, seeds: str = TORCH) -> None:
         """Keep a line that draws, from a generator in a state with this digest."""
-        if line := place():
+        if state is not None and (line := place()):
             inside = self.training.inside is not None
             drawn = self.facts.drawn.setdefault(line, Drawn(inside, drops, seeds))
             drawn.times += 1
             drawn.digest = zlib.crc32(str(state).encode(), drawn.digest)
 
 
-def _state(given: Any, device: Any = None) -> int:
-    """Return a digest of the state of the generator of a tensor's device."""
-    device = torch.device(device or (given.device if given is not None else "cpu"))
+def _state(given: Any, device: Any = None) -> Digest:
+    """Return a digest of the state of the generator of a tensor's device, if any."""
+    default = torch.get_default_device() if given is None else given.device
+    device = torch.device(device or default)
     if device.type == "cpu":
-        state = torch.get_rng_state()
-    else:
-        state = torch.get_device_module(device).get_rng_state(device)
-    return zlib.crc32(state.numpy())
+        return digest(torch.get_rng_state())
+    module = getattr(torch, device.type, None)  # None of `meta`
+    return digest(module.get_rng_state(device)) if module else None

@@ -46,6 +46,7 @@ class Training:
         self.inside: Any = None  # the tied model whose forward runs
         self.given: set[Any] = set()  # to models in training, since the last backward
         self.first_step = 0.0
+        self.stepped = -1  # backwards that there were until the last step
         self._fed: dict[int, Fed] = {}  # by the model's id
         self._begun: defaultdict[int, list[Step]] = defaultdict(list)  # by optimizer
         self._copies: list[tuple[Copy, Any]] = []
@@ -220,6 +221,7 @@ class Training:
         facts, every = self.of(optimizer), weights(optimizer)
         self.facts.training = time.monotonic() - self.first_step
         begun = self._begun[id(facts)].pop()
+        self.stepped = self.facts.backwards
         facts.steps.append(replace(begun, weights=[digest(each) for each in every]))
         facts.frozen = [not weight.requires_grad for weight in every]
         stepped = {id(p) for each in self.optimizers for p in weights(each)}
