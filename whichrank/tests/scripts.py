@@ -633,9 +633,27 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
         p.grad /= world
     opt.step()
 """,
-    "sizes by FakeTensorMode, a scaler that is off, a default device": """\
+    "FakeTensorMode, vmap, a scaler that is off, a default device, odd classes": """\
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+
+class Frozen(nn.Linear):
+    def parameters(self, which):
+        return [getattr(self, which)]
+
+
+class Named(torch.utils.data.Dataset):
+    def __init__(self, dataset):
+        self.dataset, self.indices = dataset, {"first": 0}
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return self.dataset[index]
+
+
+frozen = Frozen(8, 8)
 with FakeTensorMode():
     sizes = nn.Linear(8, 1)
     plan = torch.optim.SGD(sizes.parameters(), 0.1)
@@ -644,9 +662,10 @@ with FakeTensorMode():
 model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1)
 scaler = torch.amp.GradScaler("cpu", enabled=False)
-for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+for x, y in DataLoader(Named(data), 10, sampler=DistributedSampler(data)):
     opt.zero_grad()
     scaler.scale(mse(model(x), y)).backward()
+    torch.vmap(torch.randn_like, randomness="different")(x)
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     with torch.device("meta"):
         assert torch.randn(2).is_meta
@@ -1511,6 +1530,21 @@ for x, y in DataLoader(data, 20, shuffle=True):
     opt.step()
 """
 NOTED = {
+    "a trial run, then epochs": (
+        "others differ; right after a trial run",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+few = TensorDataset(*data[:80])
+sampler = DistributedSampler(few)
+for epoch in (0, 0, 1):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(few, 10, sampler=sampler):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
     "a validation batch at every step, the same on all ranks": (
         "240 samples of ranks 0 and 1 in one pass",
         """\
@@ -1518,11 +1552,13 @@ model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1)
 held = TensorDataset(torch.randn(120, 8), torch.randn(120, 1))
 train = DataLoader(data, 10, sampler=DistributedSampler(data))
-for (x, y), (held_x, held_y) in zip(train, DataLoader(held, 10)):
+asked = iter(DataLoader(held, 10))
+for x, y in train:
     opt.zero_grad()
     mse(model(x), y).backward()
     opt.step()
     with torch.no_grad():
+        held_x, held_y = next(asked)
         print(mse(model.module(held_x), held_y))
 """,
     ),

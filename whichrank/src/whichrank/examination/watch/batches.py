@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, dataloader
 
 from whichrank.examination.facts import Batch, Loader, Pass, Split
 from whichrank.examination.watch.frames import place, wrap
-from whichrank.examination.watch.tensors import digest, samples, tensors
+from whichrank.examination.watch.tensors import digest, first_tensor, samples
 from whichrank.examination.watch.training import Training
 
 ITEMS = 2**14  # of a list, above which every k-th one is looked at
@@ -30,7 +30,7 @@ class Batches:
         self.bases: list[Any] = []  # data sets, each known by its place here
         self.loaders: Any = weakref.WeakKeyDictionary()
         self.drawing: list | None = None  # indices, while an iterator is being made
-        self.delivering: list[tuple[Pass, set]] = []  # of batches without gradients
+        self.delivering: list[tuple[Pass, bool]] = []  # and whether gradients follow
         self.before: list[Pass] = []  # whose came the time before
 
     def watch(self) -> None:
@@ -123,31 +123,30 @@ class Batches:
         if self.training.first_step:
             self.facts.waited += time.monotonic() - begun
         drawn: list[int] = []
-        with suppress(TypeError, ValueError, IndexError):  # indices of any kind
+        with suppress(Exception):  # indices of any kind
             index = indices[len(current.batches)]
             batch = index if isinstance(index, list) else [index]
             drawn = [int(read(i)) for i in batch if i is not None]
-        digests = [digest(each) for each in tensors(data)]
-        first = next(iter(digests), None)
-        current.batches.append(Batch(drawn, first, samples(data, len(drawn))))
-        self.delivering.append((current, {*digests} - {None}))
+        tensor = first_tensor(data)
+        seen = None if tensor is None else digest(tensor)
+        current.batches.append(Batch(drawn, seen, samples(data, len(drawn))))
+        self.delivering.append((current, torch.is_grad_enabled()))
         return data
 
     def trained_on(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Gradients are computed, of batches that a model was given in training.
+        """Gradients are computed, of the last batch, and of those that come with it.
 
-        If it was given none as they came: of the last one, and of loaders whose batches
-        come each time; one may validate in between.
+        A loader whose batches come each time goes along; one may validate in between.
         """
         if self.delivering:
             self.facts.trained += 1
-            came = [each for each, _ in self.delivering]
-            given = [p for p, held in self.delivering if held & self.training.given]
-            along = [p for p in came if any(p is each for each in self.before)]
-            for each in {id(p): p for p in given or [*along, came[-1]]}.values():
+            came = [each for each, grad in self.delivering if grad]
+            came = came or [each for each, _ in self.delivering]
+            along, last = {*map(id, self.before)}, came[-1]
+            each_once = {id(p): p for p in came if id(p) in along}
+            for each in (each_once | {id(last): last}).values():
                 each.trained += 1
             self.before, self.delivering = came, []
-        self.training.given.clear()
         return original(*args, **kwargs)
 
 
@@ -166,7 +165,9 @@ def _held_by(data: Any) -> int | None:
             if isinstance(each, torch.Tensor):
                 part = str(digest(each))
             elif isinstance(each, list) or hasattr(each, "__array__"):
-                part = _some(each)
+                part = ""
+                with suppress(Exception):  # a file that is closed, say
+                    part = _some(each)
             else:
                 continue
             held = zlib.crc32(part.encode(), held or 0)

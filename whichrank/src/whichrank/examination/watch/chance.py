@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 from torch.utils._device import _device_constructors
 
-from whichrank.examination.facts import Digest, Drawn
+from whichrank.examination.facts import Drawn
 from whichrank.examination.watch.frames import place, within, wrap
-from whichrank.examination.watch.tensors import digest, first_tensor
+from whichrank.examination.watch.tensors import first_tensor, strided
 from whichrank.examination.watch.training import Training
 
 LAYERS = (
@@ -84,7 +84,7 @@ class Chance:
             self._note(state, drops=False, seeds="numpy.random.seed")
         return original(*args, **kwargs)
 
-    def _note(self, state: Digest, *, drops: bool, seeds: str = TORCH) -> None:
+    def _note(self, state: int | None, *, drops: bool, seeds: str = TORCH) -> None:
         """Keep a line that draws, from a generator in a state with this digest."""
         if state is not None and (line := place()):
             inside = self.training.inside is not None
@@ -93,11 +93,12 @@ class Chance:
             drawn.digest = zlib.crc32(str(state).encode(), drawn.digest)
 
 
-def _state(given: Any, device: Any = None) -> Digest:
+def _state(given: Any, device: Any = None) -> int | None:
     """Return a digest of the state of the generator of a tensor's device, if any."""
     default = torch.get_default_device() if given is None else given.device
     device = torch.device(device or default)
-    if device.type == "cpu":
-        return digest(torch.get_rng_state())
-    module = getattr(torch, device.type, None)  # None of `meta`
-    return digest(module.get_rng_state(device)) if module else None
+    module = torch if device.type == "cpu" else getattr(torch, device.type, None)
+    if module is None:  # of `meta`
+        return None
+    state = module.get_rng_state(*[device] * (module is not torch))
+    return zlib.crc32(state.numpy()) if strided(state) else None

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch._C._functorch import peek_interpreter_stack
 from torch._guards import detect_fake_mode
 
 from whichrank.examination.facts import Digest
@@ -32,12 +33,13 @@ def digest(tensor: Any) -> Digest:
 def strided(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has elements to look at, with strides.
 
-    A sparse or nested one has none, nor has one of `meta`, or in a transform; and
-    nothing has any while FakeTensorMode is on.
+    A sparse or nested one has none, nor has one of `meta`; and nothing has any in a
+    transform, as of vmap, or while FakeTensorMode is on.
     """
+    if peek_interpreter_stack() or detect_fake_mode(tensor):
+        return False
     strides = tensor.layout is torch.strided and not tensor.is_nested
-    real = not tensor.is_meta and address(tensor) != NOWHERE
-    return strides and real and detect_fake_mode(tensor) is None
+    return strides and not tensor.is_meta and address(tensor) != NOWHERE
 
 
 def local(tensor: Any) -> Any:
