@@ -79,6 +79,8 @@ def first_tensor(data: Any) -> Any:
 def samples(data: Any, count: int) -> list[list[int]]:
     """Return what each sample of a batch holds: a digest of its part of each tensor.
 
+    Or, if none has a part for each, of each list that has: as images of many sizes.
+
     Args:
         data: a batch.
         count: of its samples; 0 if that is not known, and tensors have to tell it.
@@ -86,4 +88,12 @@ def samples(data: Any, count: int) -> list[list[int]]:
     parts = [each for each in tensors(data) if strided(each) and each.dim()]
     count = count or (len(parts[0]) if parts else 0)
     each = [rows(part, SAMPLE) for part in parts if len(part) == count]
-    return [[zlib.crc32(part[n]) for part in each] for n in range(count)]
+    if each or not isinstance(data, list | tuple):
+        return [[zlib.crc32(part[n]) for part in each] for n in range(count)]
+    lists = [e for e in data if isinstance(e, list | tuple) and len(e) == count]
+    return [[_of_all(one[n]) for one in lists] for n in range(count)]
+
+
+def _of_all(data: Any) -> int:
+    """Return one digest of all tensors in nested lists, tuples and mappings."""
+    return zlib.crc32(str([digest(each) for each in tensors(data)]).encode())
