@@ -35,7 +35,7 @@ def counts(ranks: Ranks) -> Answer:
     if len({*steps}) > 1:
         return unsure("they differ, and no DDP ties them.")
     each, backwards = counted(steps[0], "step"), {each.backwards for each in ranks}
-    if len(backwards) == 1:
+    if len(backwards) == 1 and ranks[0].backwards:
         each += f" and {backwards.pop()} backward passes"
     return yes(f"{each} on each of {len(ranks)} ranks.")
 
