@@ -29,7 +29,7 @@ class Chance:
 
     def watch(self) -> None:
         """See which lines draw, and from which states of a generator."""
-        _device_constructors()  # keeps what a default device is for: not what we wrap
+        _device_constructors()  # it keeps torch's own, for a default device
         for name in LAYERS:
             wrap(functional, name, self.dropped)
         wrap(functional, "scaled_dot_product_attention", self.attended)
@@ -97,8 +97,10 @@ def _state(given: Any, device: Any = None) -> int | None:
     """Return a digest of the state of the generator of a tensor's device, if any."""
     default = torch.get_default_device() if given is None else given.device
     device = torch.device(device or default)
-    module = torch if device.type == "cpu" else getattr(torch, device.type, None)
-    if module is None:  # of `meta`
+    if device.type == "cpu":
+        state = torch.get_rng_state()
+    elif module := getattr(torch, device.type, None):
+        state = module.get_rng_state(device)
+    else:  # `meta`
         return None
-    state = module.get_rng_state(*[device] * (module is not torch))
     return zlib.crc32(state.numpy()) if strided(state) else None
