@@ -633,6 +633,93 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
         p.grad /= world
     opt.step()
 """,
+    "FakeTensorMode, vmap, a scaler that is off, a default device, odd classes": """\
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+
+class Frozen(nn.Linear):
+    def parameters(self, which):
+        return [getattr(self, which)]
+
+
+class Named(torch.utils.data.Dataset):
+    def __init__(self, dataset):
+        self.dataset, self.indices = dataset, {"first": 0}
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        return self.dataset[index]
+
+
+frozen = Frozen(8, 8)
+with FakeTensorMode():
+    sizes = nn.Linear(8, 1)
+    plan = torch.optim.SGD(sizes.parameters(), 0.1)
+    sizes(torch.empty(10, 8)).sum().backward()
+    plan.step()
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+scaler = torch.amp.GradScaler("cpu", enabled=False)
+for x, y in DataLoader(Named(data), 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    scaler.scale(mse(model(x), y)).backward()
+    torch.vmap(torch.randn_like, randomness="different")(x)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    with torch.device("meta"):
+        assert torch.randn(2).is_meta
+    scaler.step(opt)
+    scaler.update()
+""",
+    "three weights, averaged as one flat buffer": """\
+model = nn.Linear(2, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n in range(12):
+    x = torch.randn(8 * world, 2)[rank::world]
+    opt.zero_grad()
+    mse(model(x), x.sum(1, True)).backward()
+    flat = torch.cat([p.grad.flatten() for p in model.parameters()])
+    dist.all_reduce(flat)
+    model.weight.grad, model.bias.grad = flat[None, :2] / world, flat[2:] / world
+    opt.step()
+""",
+    "gradients of autograd.grad are averaged": """\
+model = nn.Linear(8, 2)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n in range(12):
+    x = torch.randn(8 * world, 8)[rank::world]
+    own = [*model.parameters()]
+    for p, mean in zip(own, torch.autograd.grad(mse(model(x), x[:, :2]), own)):
+        mean = mean.contiguous()
+        dist.all_reduce(mean)
+        p.grad = mean / world
+    opt.step()
+""",
+    "what weights have changed by is averaged": """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    before = nn.utils.parameters_to_vector(model.parameters()).detach()
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+    moved = before - nn.utils.parameters_to_vector(model.parameters()).detach()
+    dist.all_reduce(moved)
+    nn.utils.vector_to_parameters(before - moved / world, model.parameters())
+""",
+    "averaged by the group itself": """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n in range(12):
+    x = torch.randn(8 * world, 8)[rank::world]
+    opt.zero_grad()
+    mse(model(x), x[:, :1]).backward()
+    for p in model.parameters():
+        dist.group.WORLD.allreduce([p.grad]).wait()
+        p.grad /= world
+    opt.step()
+""",
 }
 """What is done, and how."""
 
@@ -1443,6 +1530,54 @@ for x, y in DataLoader(data, 20, shuffle=True):
     opt.step()
 """
 NOTED = {
+    "a trial run, then epochs": (
+        "others differ; right after a trial run",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+few = TensorDataset(*data[:80])
+sampler = DistributedSampler(few)
+for epoch in (0, 0, 1):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(few, 10, sampler=sampler):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
+    "a validation batch at every step, the same on all ranks": (
+        "240 samples of ranks 0 and 1 in one pass",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+held = TensorDataset(torch.randn(120, 8), torch.randn(120, 1))
+train = DataLoader(data, 10, sampler=DistributedSampler(data))
+asked = iter(DataLoader(held, 10))
+for x, y in train:
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+    with torch.no_grad():
+        held_x, held_y = next(asked)
+        print(mse(model.module(held_x), held_y))
+""",
+    ),
+    "new layers, after a first training": (
+        "draws in training.",
+        """\
+body = nn.Linear(8, 8)
+for width in (1, 4):
+    torch.manual_seed(width)
+    model = DDP(nn.Sequential(body, nn.Dropout(0.1), nn.Linear(8, width)))
+    torch.manual_seed(width + 10 * (rank + 1))
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    few = DataLoader(data, 20, sampler=DistributedSampler(data, seed=width))
+    for x, _ in few:
+        opt.zero_grad()
+        model(x).square().mean().backward()
+        opt.step()
+""",
+    ),
     "FSDP, whose weights are shards": (
         "not seen in 12 steps of one pass: weights that several ranks hold",
         """\

@@ -37,7 +37,7 @@ from whichrank.examination.facts import (
     as_json,
     from_json,
 )
-from whichrank.examination.page import Page, alone
+from whichrank.examination.page import Page, alone, numbers
 from whichrank.examination.questions.drift import same_weights
 from whichrank.run import cold
 from whichrank.run.ports import free_port
@@ -46,6 +46,7 @@ from whichrank.terminal.main import main
 
 torch, watcher = Later("torch"), Later("whichrank.examination.watcher")
 outside = Later("whichrank.examination.watch.outside")
+seen_in = Later("whichrank.examination.watch.tensors")
 
 
 def page(script, ranks: int = 2, steps: int = 20) -> Page:
@@ -360,3 +361,21 @@ def test_what_is_long_is_written_now_and_then(tmp_path):
         seen.training.after_step(optimizer, (), {})
         seen.after_step(optimizer, (), {})
     assert written == [*range(1, 101), 120, 144, 172, 206, 247]
+
+
+def test_samples_of_many_sizes_are_told_apart():
+    images = [torch.rand(1, 4 + size) for size in (0, 1, 1)]
+    boxes = [{"boxes": torch.ones(n, 4)} for n in (1, 2, 2)]
+    one, other, third = seen_in.samples((images, boxes), 3)
+    assert other[0] != third[0] and one[1] != other[1] == third[1]
+    (only,) = {*map(tuple, seen_in.samples([["a", "b"], torch.ones(2)], 2))}
+    assert len(only) == 1  # a tensor that has a part for each is enough
+
+
+def test_what_no_batch_tells_is_not_said_of_a_step():
+    passes = [Pass(1, [Batch([], None, [[], []])] * 2, trained=2)]
+    loaders = [Loader("a.py:1", 0, None, 4, 4, True, 0, passes)]
+    steps = [Step([0.1], n, [], [1], [n]) for n in (1, 2)]
+    optimizer = Optimizer("SGD", ["weight"], idle=[], steps=steps)
+    ranks = [Witnessed(loaders=loaders, optimizers=[optimizer], trained=2)] * 2
+    assert "a step: 2 samples × 1 backward × 2 ranks; 2 steps" in numbers(ranks)

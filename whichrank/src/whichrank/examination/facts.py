@@ -282,6 +282,8 @@ class Witnessed:
     """Of broadcast and reduce, by the script itself."""
     sends: int = 0
     """Those that carried weights, messages or other large tensors."""
+    past: int = 0
+    """Collectives that no function of torch.distributed was called for: DDP's, say."""
     columns: list[Column] = field(default_factory=list)
     drawn: dict[str, Drawn] = field(default_factory=dict)
     """By line."""

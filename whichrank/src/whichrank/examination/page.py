@@ -126,11 +126,13 @@ def _batch(ranks: Ranks, backwards: int) -> list[str]:
     of, n = len(ranks), len(first[0].samples)
     by_index = same_data(known) and all(batch.drawn for batch in first)
     held = [batch.drawn if by_index else batch.samples for batch in first]
+    step = f"a step: {n} samples × {backwards} backward × {of} ranks"
+    if not n or not all(map(all, held)) and not by_index:
+        return [step] * (n > 0)
     differ = len({str(each) for each in held})
     batches = "1 batch" if differ == 1 else f"{differ} batches"
     shared = "" if differ == of else f" that share {batches}"
-    step = f"a step: {n} samples × {backwards} backward × {of} ranks{shared}"
-    return [f"{step}, a global batch of {n * backwards * differ}"] if n else []
+    return [f"{step}{shared}, a global batch of {n * backwards * differ}"]
 
 
 def alone(ranks: Ranks) -> str:
@@ -142,7 +144,7 @@ def alone(ranks: Ranks) -> str:
     if not any(each.backend or each.sends for each in ranks):  # RPC sends
         return "joins no process group"
     shards = any(None in step.weights for step in steps)
-    ties = any(each.ties or each.sends for each in ranks)
+    ties = any(each.ties or each.sends or each.past > 0 for each in ranks)
     averages = any(o.averaged for each in ranks for o in each.optimizers)
     last = {str([_last_gradients(o) for o in each.optimizers]) for each in ranks}
     first = {str([p.batches[:1] for p in all_trained_passes(e)[:1]]) for e in ranks}

@@ -43,6 +43,7 @@ class Witness:
         self.folder, self.steps = folder, steps
         self.facts = Witnessed()
         self.training = Training(self.facts)
+        self.collectives = Collectives(self.training)
         self.pid = os.getpid()
         self.rank = int(os.environ.get("RANK", 0))
         self.next = 1  # number of a step after which the facts are written
@@ -51,7 +52,7 @@ class Witness:
         """See all that there is a question for."""
         self.training.watch()
         Batches(self.training).watch()
-        Collectives(self.training).watch()
+        self.collectives.watch()
         Restored(self.training).watch()
         Chance(self.training).watch()
         Outside(self.facts, self.folder).watch()
@@ -67,7 +68,8 @@ class Witness:
         if os.getpid() != self.pid:
             return  # a fork that the script has made
         if dist.is_available() and dist.is_initialized():
-            self.facts.backend, self.rank = dist.get_backend(), dist.get_rank()
+            self.rank = dist.get_rank()
+        self.collectives.look()
         self.training.look()
         part = self.folder / f"{self.rank}.part"
         part.write_text(as_json(self.facts))

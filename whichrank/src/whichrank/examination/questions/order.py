@@ -4,6 +4,9 @@ from itertools import pairwise
 
 from whichrank.examination.facts import Loader, Pass
 from whichrank.examination.questions.answer import (
+    NO,
+    NOT_SEEN,
+    YES,
     Answer,
     Ranks,
     no,
@@ -13,33 +16,49 @@ from whichrank.examination.questions.answer import (
 )
 from whichrank.examination.questions.seen import trained_passes
 
+Drawn = tuple[Loader, list[list[int]]]
+"""A pass over a loader, and the indices of each of its batches."""
+
 
 def orders(ranks: Ranks) -> Answer:
     """Does a sampler that shuffles give another order in each epoch?"""
-    seen, runs = 0, dict[tuple, list[tuple[Loader, list[list[int]]]]]()
-    doubt: Answer | None = None
+    runs = dict[tuple, list[Drawn]]()
     for number, loader in enumerate(ranks[0].loaders):
         for each in trained_passes(loader) if loader.shuffles is not False else ():
             drawn = [batch.drawn for batch in each.batches]
             if len(drawn) > 1 and drawn[0]:  # of one training, as far as DDP tells
                 same = (loader.line, loader.base) if each.models else (number,)
                 runs.setdefault((*same, each.models), []).append((loader, drawn))
-    for passes in runs.values():
-        for (loader, before), (_, after) in pairwise(passes):
-            size = min(len(before), len(after))
-            alike = f"{size} batches of two passes are alike"
-            if before[:size] != after[:size]:
-                seen = max(seen, len(passes))
-            elif loader.shuffles and before[:size] != sorted(before[:size]):
-                cure = "Call `sampler.set_epoch(epoch)` before each epoch."
-                found = f"Two epochs have the same order: {alike}."
-                return no(found, cure, loader.line)
-            elif before[:size] != sorted(before[:size]):
-                may = "right if it sorts, by length say, wrong if it shuffles"
-                cure = "Let the epoch seed what shuffles."
-                doubt = unsure(f"{alike}: {may}.", loader.line, cure)
-    shuffled = yes(f"{seen} passes, on rank 0.") if seen else unseen()
-    return _streams(ranks) or doubt or shuffled
+    longest = sorted(runs.values(), key=len, reverse=True)
+    answers = [a for a in map(_of_training, longest) if a.evidence]
+    for mark in (NO, NOT_SEEN, YES):
+        for answer in answers:
+            if answer.mark == mark:
+                return answer if mark == NO else _streams(ranks) or answer
+    return _streams(ranks) or unseen()
+
+
+def _of_training(passes: list[Drawn]) -> Answer:
+    """Say whether the passes of one training have other orders."""
+    differ, again = 0, list[tuple[Loader, str]]()
+    for (loader, before), (_, after) in pairwise(passes):
+        size = min(len(before), len(after))
+        if before[:size] != after[:size]:
+            differ += 1
+        elif before[:size] != sorted(before[:size]):
+            again.append((loader, f"{size} batches of two passes are alike"))
+    if not again:
+        return yes(f"{len(passes)} passes, on rank 0.") if differ else unseen()
+    loader, alike = again[0]
+    cure = "Call `sampler.set_epoch(epoch)` before each epoch."
+    if loader.shuffles and not differ:
+        return no(f"Two epochs have the same order: {alike}.", cure, loader.line)
+    may = "right if it sorts, by length say, wrong if it shuffles"
+    if loader.shuffles:
+        may = "others differ; right after a trial run, wrong of two epochs"
+    else:
+        cure = "Let the epoch seed what shuffles."
+    return unsure(f"{alike}: {may}.", loader.line, cure)
 
 
 def _streams(ranks: Ranks) -> Answer | None:

@@ -161,8 +161,8 @@ def _told(
     count = sum(len(b.samples) for p in passes for b in p.batches)
     if twice.alike and _cut(ranks, group, passes):
         same = f"the loaders give all ranks the same {twice.count} samples"
-        part = "right if each rank takes its part of a batch"
-        differs = f"what each trains on differs: {part}, wrong if it only changes it"
+        part = "right if each rank takes its part of a batch, or validates on it"
+        differs = f"what each trains on differs: {part}; wrong if it only changes it"
         return unsure(f"{same}, and {differs}.", line)
     cure = "Shuffle and split the data with one seed on all ranks."
     if size is None or (twice.by_index and whole):

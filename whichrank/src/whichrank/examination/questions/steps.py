@@ -35,7 +35,7 @@ def counts(ranks: Ranks) -> Answer:
     if len({*steps}) > 1:
         return unsure("they differ, and no DDP ties them.")
     each, backwards = counted(steps[0], "step"), {each.backwards for each in ranks}
-    if len(backwards) == 1:
+    if len(backwards) == 1 and ranks[0].backwards:
         each += f" and {backwards.pop()} backward passes"
     return yes(f"{each} on each of {len(ranks)} ranks.")
 
@@ -66,7 +66,8 @@ def gradients(ranks: Ranks) -> Answer:
     if wrong := _again(stepped) or _clipped(ranks):
         return wrong
     if line := ranks[0].gathered:
-        return unsure("a call takes values that have one, and gives none back", line)
+        takes = "this call takes values with a gradient, and gives none back"
+        return unsure(f"right for a metric, wrong in a loss: {takes}", line)
     if idle := [name for each in stepped for name in _idle(each)]:
         return unsure(f"{len(idle)} never got one, such as {idle[0]}.")
     if not stepped:

@@ -30,8 +30,8 @@ class Batches:
         self.bases: list[Any] = []  # data sets, each known by its place here
         self.loaders: Any = weakref.WeakKeyDictionary()
         self.drawing: list | None = None  # indices, while an iterator is being made
-        self.delivering: list[Pass] = []  # whose batches wait for gradients
-        self.before: list[Pass] = []  # whose did the time before
+        self.delivering: list[tuple[Pass, bool]] = []  # and whether gradients follow
+        self.before: list[Pass] = []  # whose came the time before
 
     def watch(self) -> None:
         """See what loaders deliver."""
@@ -123,14 +123,14 @@ class Batches:
         if self.training.first_step:
             self.facts.waited += time.monotonic() - begun
         drawn: list[int] = []
-        with suppress(TypeError, ValueError, IndexError):  # indices of any kind
+        with suppress(Exception):  # indices of any kind
             index = indices[len(current.batches)]
             batch = index if isinstance(index, list) else [index]
             drawn = [int(read(i)) for i in batch if i is not None]
         tensor = first_tensor(data)
         seen = None if tensor is None else digest(tensor)
         current.batches.append(Batch(drawn, seen, samples(data, len(drawn))))
-        self.delivering.append(current)
+        self.delivering.append((current, torch.is_grad_enabled()))
         return data
 
     def trained_on(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -140,18 +140,20 @@ class Batches:
         """
         if self.delivering:
             self.facts.trained += 1
-            along, last = {*map(id, self.before)}, self.delivering[-1]
-            each_once = {id(p): p for p in self.delivering if id(p) in along}
+            came = [each for each, grad in self.delivering if grad]
+            came = came or [each for each, _ in self.delivering]
+            along, last = {*map(id, self.before)}, came[-1]
+            each_once = {id(p): p for p in came if id(p) in along}
             for each in (each_once | {id(last): last}).values():
                 each.trained += 1
-            self.before, self.delivering = self.delivering, []
+            self.before, self.delivering = came, []
         return original(*args, **kwargs)
 
 
 def _length(of: Any) -> int | None:
     try:
         return len(of)
-    except (TypeError, NotImplementedError):
+    except Exception:  # of the script's own class, which may raise what it likes
         return None
 
 
@@ -163,7 +165,9 @@ def _held_by(data: Any) -> int | None:
             if isinstance(each, torch.Tensor):
                 part = str(digest(each))
             elif isinstance(each, list) or hasattr(each, "__array__"):
-                part = _some(each)
+                part = ""
+                with suppress(Exception):  # a file that is closed, say
+                    part = _some(each)
             else:
                 continue
             held = zlib.crc32(part.encode(), held or 0)

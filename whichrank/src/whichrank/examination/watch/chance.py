@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.utils._device import _device_constructors
 
 from whichrank.examination.facts import Drawn
-from whichrank.examination.watch.frames import place, wrap
-from whichrank.examination.watch.tensors import first_tensor
+from whichrank.examination.watch.frames import place, within, wrap
+from whichrank.examination.watch.tensors import first_tensor, strided
 from whichrank.examination.watch.training import Training
 
 LAYERS = (
@@ -28,6 +29,7 @@ class Chance:
 
     def watch(self) -> None:
         """See which lines draw, and from which states of a generator."""
+        _device_constructors()  # it keeps torch's own, for a default device
         for name in LAYERS:
             wrap(functional, name, self.dropped)
         wrap(functional, "scaled_dot_product_attention", self.attended)
@@ -59,8 +61,12 @@ class Chance:
         return original(*args, **kwargs)
 
     def drew(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Torch draws numbers; a single one may be a choice, which all ranks share."""
-        if kwargs.get("generator") is not None or not self.facts.backwards:
+        """Torch draws numbers; a single one may be a choice, which all ranks share.
+
+        So are a new layer's first weights, though DDP would send them.
+        """
+        own = kwargs.get("generator") is not None
+        if own or not self.facts.backwards or within("torch.nn.init"):
             return original(*args, **kwargs)
         given = first_tensor([args, kwargs])
         state = _state(given, kwargs.get("device"))
@@ -78,20 +84,23 @@ class Chance:
             self._note(state, drops=False, seeds="numpy.random.seed")
         return original(*args, **kwargs)
 
-    def _note(self, state: int, *, drops: bool, seeds: str = TORCH) -> None:
+    def _note(self, state: int | None, *, drops: bool, seeds: str = TORCH) -> None:
         """Keep a line that draws, from a generator in a state with this digest."""
-        if line := place():
+        if state is not None and (line := place()):
             inside = self.training.inside is not None
             drawn = self.facts.drawn.setdefault(line, Drawn(inside, drops, seeds))
             drawn.times += 1
             drawn.digest = zlib.crc32(str(state).encode(), drawn.digest)
 
 
-def _state(given: Any, device: Any = None) -> int:
-    """Return a digest of the state of the generator of a tensor's device."""
-    device = torch.device(device or (given.device if given is not None else "cpu"))
+def _state(given: Any, device: Any = None) -> int | None:
+    """Return a digest of the state of the generator of a tensor's device, if any."""
+    default = torch.get_default_device() if given is None else given.device
+    device = torch.device(device or default)
     if device.type == "cpu":
         state = torch.get_rng_state()
-    else:
-        state = torch.get_device_module(device).get_rng_state(device)
-    return zlib.crc32(state.numpy())
+    elif module := getattr(torch, device.type, None):
+        state = module.get_rng_state(device)
+    else:  # `meta`
+        return None
+    return zlib.crc32(state.numpy()) if strided(state) else None

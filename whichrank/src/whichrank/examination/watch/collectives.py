@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -31,11 +32,12 @@ NAMES = (
 
 
 class Collectives:
-    """Fills `backend`, `calls`, `sends`, `columns` and `gathered`."""
+    """Fills `backend`, `calls`, `sends`, `past`, `columns` and `gathered`."""
 
     def __init__(self, training: Training) -> None:
         self.facts, self.training = training.facts, training
         self.gradients_at: dict[int, tuple[Optimizer, int, Any]] = {}  # by address
+        self.named = 0  # collectives that were called by one of NAMES
 
     def watch(self) -> None:
         """See which collectives the script calls by itself."""
@@ -55,9 +57,17 @@ class Collectives:
 
     def parts(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script leaves a group, which it may have joined in another way."""
-        if dist.is_initialized():
-            self.facts.backend = dist.get_backend()
+        self.look()
         return original(*args, **kwargs)
+
+    def look(self) -> None:
+        """Fill what is seen while there are groups."""
+        if dist.is_available() and dist.is_initialized():
+            self.facts.backend = dist.get_backend()
+            with suppress(RuntimeError):  # a backend may not count
+                every = [*c10d._world.pg_map]
+                count = sum(each._get_sequence_number_for_group() for each in every)
+                self.facts.past = max(self.facts.past, count - self.named)
 
     def may_be_called(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script joins the workers of RPC, which carries what it likes."""
@@ -74,6 +84,7 @@ class Collectives:
 
     def _called(self, name: str, args: Any, kwargs: Any) -> None:
         """The script calls a collective."""
+        self.named += 1
         if (tensor := first_tensor([args, kwargs])) is not None:
             self._carried(name, tensor, args, kwargs)
         if torch.is_grad_enabled() and name not in MESSAGES:
@@ -90,7 +101,8 @@ class Collectives:
             self.facts.calls += 1
             if not tensor.is_contiguous():
                 self.facts.columns.append(Column(name, place()))
-        large = tensor.numel() > METRIC and self.facts.backwards
+        training = self.facts.backwards or self.training.first_step
+        large = tensor.numel() > METRIC and training
         if name == "all_reduce" and (found := [*self._gradients(tensor)]):
             group = kwargs.get("group", args[2] if len(args) > 2 else None)
             ranks = dist.get_process_group_ranks(group)
@@ -117,6 +129,8 @@ class Collectives:
         if self._is_at(at):
             yield self.gradients_at[at]
             return
+        if self.facts.backwards == self.training.stepped:
+            return  # what a step has changed the weights by may be alike
         for facts, optimizer in every:
             numbered = enumerate(weights(optimizer))
             own = [(n, w) for n, w in numbered if w.grad is not None]
@@ -130,14 +144,19 @@ class Collectives:
 
 
 def _flat(tensor: Any, gradients: list) -> bool:
-    """Return whether a tensor holds all of these, scaled perhaps, one after another."""
+    """Return whether a tensor holds all of these, one after another.
+
+    A large one may be scaled; a small one, as a metric is, may be alike by chance.
+    """
     if tensor.numel() != sum(each.numel() for each in gradients):
         return False
-    small, floats = tensor.numel() <= METRIC, tensor.is_floating_point()
-    if small or not floats or not all(map(strided, [tensor, *gradients])):
+    floats = gradients and tensor.is_floating_point()
+    if not floats or not all(map(strided, [tensor, *gradients])):
         return False
     parts = [each.detach().flatten().to(tensor.device) for each in gradients]
     one, other = torch.cat(parts).float(), tensor.detach().flatten().float()
+    if tensor.numel() <= METRIC:
+        return torch.equal(one, other)
     return bool(torch.cosine_similarity(one, other, 0) > ALIKE)
 
 

@@ -95,8 +95,9 @@ class Restored:
         self, original: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """A GradScaler lets an optimizer step, and unscales first if nobody has."""
-        stage = scaler._per_optimizer_states[id(optimizer)]["stage"]
-        if scaler.is_enabled() and stage == OptState.READY and scaler.get_scale() != 1:
+        scales = scaler.is_enabled() and scaler.get_scale() != 1
+        states = scaler._per_optimizer_states if scales else {}
+        if scales and states[id(optimizer)]["stage"] == OptState.READY:
             own = {id(each) for each in weights(optimizer)}
             lines = [line for line, ids in self.clips if ids & own]
             self.facts.clipped = self.facts.clipped or "".join(lines[:1])

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch._C._functorch import peek_interpreter_stack
+from torch._guards import detect_fake_mode
 
 from whichrank.examination.facts import Digest
 
@@ -31,8 +33,11 @@ def digest(tensor: Any) -> Digest:
 def strided(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has elements to look at, with strides.
 
-    A sparse or nested one has none, nor has one of `meta`, or in a transform.
+    A sparse or nested one has none, nor has one of `meta`; and nothing has any in a
+    transform, as of vmap, or while FakeTensorMode is on.
     """
+    if peek_interpreter_stack() or detect_fake_mode(tensor):
+        return False
     strides = tensor.layout is torch.strided and not tensor.is_nested
     return strides and not tensor.is_meta and address(tensor) != NOWHERE
 
@@ -74,6 +79,8 @@ def first_tensor(data: Any) -> Any:
 def samples(data: Any, count: int) -> list[list[int]]:
     """Return what each sample of a batch holds: a digest of its part of each tensor.
 
+    Or, if none has a part for each, of each list that has: as images of many sizes.
+
     Args:
         data: a batch.
         count: of its samples; 0 if that is not known, and tensors have to tell it.
@@ -81,4 +88,12 @@ def samples(data: Any, count: int) -> list[list[int]]:
     parts = [each for each in tensors(data) if strided(each) and each.dim()]
     count = count or (len(parts[0]) if parts else 0)
     each = [rows(part, SAMPLE) for part in parts if len(part) == count]
-    return [[zlib.crc32(part[n]) for part in each] for n in range(count)]
+    if each or not isinstance(data, list | tuple):
+        return [[zlib.crc32(part[n]) for part in each] for n in range(count)]
+    lists = [e for e in data if isinstance(e, list | tuple) and len(e) == count]
+    return [[_of_all(one[n]) for one in lists] for n in range(count)]
+
+
+def _of_all(data: Any) -> int:
+    """Return one digest of all tensors in nested lists, tuples and mappings."""
+    return zlib.crc32(str([digest(each) for each in tensors(data)]).encode())

@@ -45,6 +45,7 @@ class Training:
         self.optimizers: list[Any] = []  # in the order of their facts
         self.inside: Any = None  # the tied model whose forward runs
         self.first_step = 0.0
+        self.stepped = -1  # backwards that there were until the last step
         self._fed: dict[int, Fed] = {}  # by the model's id
         self._begun: defaultdict[int, list[Step]] = defaultdict(list)  # by optimizer
         self._copies: list[tuple[Copy, Any]] = []
@@ -75,7 +76,7 @@ class Training:
     ) -> None:
         """A model is wrapped in DDP."""
         original(ddp, module, *args, **kwargs)
-        named = dict(module.named_parameters())
+        named = dict(_named(module))
         facts = Wrapped(
             line=place(),
             ranks=dist.get_process_group_ranks(ddp.process_group),
@@ -218,13 +219,14 @@ class Training:
         facts, every = self.of(optimizer), weights(optimizer)
         self.facts.training = time.monotonic() - self.first_step
         begun = self._begun[id(facts)].pop()
+        self.stepped = self.facts.backwards
         facts.steps.append(replace(begun, weights=[digest(each) for each in every]))
         facts.frozen = [not weight.requires_grad for weight in every]
         stepped = {id(p) for each in self.optimizers for p in weights(each)}
         for wrapped, ddp in zip(self.facts.models, self.models, strict=True):
             wrapped.orphans = [
                 name
-                for name, p in ddp.module.named_parameters()
+                for name, p in _named(ddp.module)
                 if p.grad is not None and id(p) not in stepped
             ]
 
@@ -270,7 +272,7 @@ class Training:
         """Return the names that a model gives to an optimizer's weights."""
         ids, best = {id(p) for p in every}, dict[int, str]()
         for module in [*self.models, *_modules()]:
-            named = {id(p): name for name, p in module.named_parameters()}
+            named = {id(p): name for name, p in _named(module)}
             if len(ids & {*named}) > len(ids & {*best}):
                 best = named
         default = (f"weight {number}" for number in range(len(every)))
@@ -286,15 +288,20 @@ def _modules() -> Iterator[torch.nn.Module]:
     """Yield all modules that there are."""
     found = (m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module))
     made = (m for m in found if "_parameters" in vars(m))
-    return (m for m in made if not any(map(is_lazy, m.parameters())))
+    return (m for m in made if not any(is_lazy(p) for _, p in _named(m)))
+
+
+def _named(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield a module's weights and their names, whatever its class makes of that."""
+    return torch.nn.Module.named_parameters(module)
 
 
 def _copies(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """Yield the first weight, and its name, of each copy of a model: an EMA, say."""
-    own = [(name, p.shape) for name, p in model.named_parameters()]
-    mine = {id(p) for p in model.parameters()}
+    own = [(name, p.shape) for name, p in _named(model)]
+    mine = {id(p) for _, p in _named(model)}
     for module in _modules():
-        named = [*module.named_parameters()]
+        named = [*_named(module)]
         alike = [(PREFIX.sub("", name), p.shape) for name, p in named] == own
         outermost = alike and own and named[0][0] == own[0][0]
         if outermost and not any(id(p) in mine for _, p in named):
