@@ -29,6 +29,7 @@ WORDS = {
     "gamma": "a scheduler with {}",
     "frozen": "{} frozen",
     "without": "no gradient at [step, parameter] {}",
+    "zeros": "a gradient of zeros at [step, parameter] {}",
     "saved": "the state after {} steps",
     "loaded": "loaded after {} steps",
     "million": "{} million numbers",
@@ -75,7 +76,7 @@ class Case:
         self.given |= {"steps": steps, "options": OPTIONS[inner], "frozen": []}
         every = {"at": 0, "params": [*range(len(shapes))], "options": {}}
         self.given |= {"groups": [every], "gamma": None, "save": False}
-        self.given |= {"weigh": False, "resume": False, "plain": False}
+        self.given |= {"weigh": False, "resume": False, "plain": False, "zeros": []}
         self.given |= {"without": [[]] * steps, "changes": [[]] * steps} | more
         self.given |= {"common": int(draw.integers(2**62))}
         self.seeds = [int(seed) for seed in draw.integers(2**62, size=ranks)]
@@ -321,7 +322,9 @@ def groups(
 
 
 def odd(rig: Rig, *, without: Sequence[list[int]] = (), **given: Any) -> Verdict:
-    """What is frozen, or has no gradient, stays; a rank may own no parameter."""
+    """What is frozen, or has no gradient, stays; zeros are a gradient like any other. A
+    rank may own no parameter.
+    """
     by_step = [[i for at, i in without if at == step] for step in range(4)]
     return equal(rig, without=by_step, steps=4, **given)
 
