@@ -47,15 +47,14 @@ LATE = 2.0  # seconds, longer than any nap
 # --- diagnoses ---
 
 
-def diagnoses(text: str) -> dict[str, dict]:
-    """Return what `text` assigns as DIAGNOSES[patient] = {...}, without executing it.
-
-    A dictionary of all patients at once will do as well. What is no literal is skipped.
+def diagnoses(text: str) -> dict[str, ast.expr]:
+    """Return by patient the expression that `text` assigns to DIAGNOSES[patient], or
+    has in a dictionary of all patients.
 
     Raises:
         ValueError: if it is no Python, and why.
     """
-    found: dict[str, dict] = {}
+    found: dict[str, ast.expr] = {}
     try:
         statements = parsed(text).body
     except SyntaxError as error:
@@ -63,21 +62,28 @@ def diagnoses(text: str) -> dict[str, dict]:
     except (RecursionError, MemoryError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     for statement in statements:
-        if not isinstance(statement, ast.Assign):
-            continue
-        try:
-            value = ast.literal_eval(statement.value)
-            for target in statement.targets:
-                if isinstance(target, ast.Subscript):
-                    found[ast.literal_eval(target.slice)] = value
-                elif isinstance(value, dict):
-                    found |= value
-        except (ValueError, TypeError, RecursionError, MemoryError):
-            continue
+        match statement:
+            case ast.Assign([ast.Subscript(slice=ast.Constant(patient))], value):
+                found[patient] = value
+            case ast.Assign(_, ast.Dict(keys, values)):
+                pairs = zip(keys, values, strict=True)
+                found |= {k.value: v for k, v in pairs if isinstance(k, ast.Constant)}
     return found
 
 
-def _malformed(given: dict) -> str | None:
+def plain(expression: ast.expr) -> object:
+    """Return the value of a literal, or of dict(name=literal, ...), without executing it.
+
+    Raises:
+        ValueError: if it is something else.
+    """
+    match expression:
+        case ast.Call(ast.Name("dict"), [], keywords):
+            return {each.arg: ast.literal_eval(each.value) for each in keywords}
+    return ast.literal_eval(expression)
+
+
+def _malformed(given: object) -> str | None:
     """Return what is wrong with the form of a diagnosis."""
     if not isinstance(given, dict) or set(given) != {"rank", "line", "cause"}:
         return "expected a dictionary with rank, line and cause"
@@ -99,13 +105,19 @@ def _diagnosis(patient: str) -> Callable[..., Verdict]:
         Without a cause to compare with, only the form is looked at.
         """
         try:
-            given = diagnoses(rig.programs[PROGRAMS["diagnosis"]]).get(patient)
+            written = diagnoses(rig.programs[PROGRAMS["diagnosis"]]).get(patient)
         except ValueError as error:
             if patient != PATIENTS[0]:  # once is enough
                 return fail(f"diagnosis.py is no Python: see {PATIENTS[0]}_diagnosis")
             return fail(f"diagnosis.py is no Python: {error}")
-        if given is None:
-            return Verdict("not yet", f"there is no DIAGNOSES[{patient!r}]")
+        if written is None:
+            told = f"there is no DIAGNOSES[{patient!r}] = {{...}}"
+            return Verdict("not yet", told)
+        try:
+            given = plain(written)
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            told = "it is not written in plain numbers and strings"
+            return fail(f"line {written.lineno}: {told}")
         if words := _malformed(given):
             return fail(words)
         if not cause:

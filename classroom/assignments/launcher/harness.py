@@ -36,6 +36,7 @@ LIBRARY = """
 STARTS = "subprocess.Popen", "os.posix_spawn", "os.fork"  # of a process; see sys.audit
 KEPT = 300  # characters of what a launcher or a rank says
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
+UNKNOWN: dict[str, Any] = {"code": None, "error": None, "struck": False, "stays": []}
 TOY = """
 import json, os, signal, socket, sys, time
 
@@ -169,10 +170,10 @@ class Job:
             # Who draws a port without asking the system draws the same one again.
             random.seed(self.number)
             np.random.seed(self.number)
-            report: dict[str, Any] = {"code": None, "error": None}
+            report = {**UNKNOWN}
             try:
                 if self.plan["signals"] == 0:
-                    self._strike()
+                    self._strike(report)
                 count, grace = len(self.plan["acts"]), self.plan["grace"]
                 code = program().launch(command, count, grace)
                 report["code"] = code if type(code) is int else str(code)[:40]
@@ -184,10 +185,11 @@ class Job:
                         text += f" (launcher.py:{entry.lineno})"
                         break
                 report["error"] = text[:KEPT]
+            report["stays"] = [name for name in TOLD if name in variables]
             line.sendall(json.dumps(report).encode() + b"\n")
         os._exit(0)
 
-    def _strike(self) -> None:
+    def _strike(self, report: dict[str, Any]) -> None:
         """Have the planned signal come while ranks are started: before the last one.
 
         That moment is one of the program's own, and no matter of time. A launcher may
@@ -199,6 +201,7 @@ class Job:
             nonlocal left
             left -= event in STARTS
             if event in STARTS and left == 0:
+                report["struck"] = True
                 os.kill(pid, getattr(signal, self.plan["signal"]))
 
         sys.addaudithook(hear)
@@ -224,13 +227,16 @@ class Job:
                 more = {name: self.plan[name] for name in ("lines", "binds")}
                 toy.tell(toy.facts["act"] | more)
 
+    def printed(self, name: str) -> str:
+        """Return what the launcher and its ranks have printed to a stream."""
+        path = self.folder / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
     def said(self) -> Counter[str]:
         """Return how many lines of each rank have come through on which stream."""
         found: Counter[str] = Counter()
         for name in ("out", "err"):
-            path = self.folder / name
-            text = path.read_text(errors="replace") if path.exists() else ""
-            said = re.findall(rf"rank (\d+) says \d+ on {name}", text)
+            said = re.findall(rf"rank (\d+) says \d+ on {name}", self.printed(name))
             found.update(f"{rank} {name}" for rank in said)
         return found
 
@@ -247,7 +253,7 @@ class Job:
             if pid:
                 self.pid, ended = 0, os.waitstatus_to_exitcode(status)
                 how = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
-                self.report = {"code": None, "error": f"has ended its process: {how}"}
+                self.report = UNKNOWN | {"error": f"has ended its process: {how}"}
         return bool(self.report)
 
     def ready(self) -> bool:
@@ -287,9 +293,9 @@ class Job:
         self.late = not self.ended()
         time.sleep(0.2)  # a rank that is just being started calls
         wait_for(self.alone, 0 if self.late else 1)  # one may be about to end
-        report = self.report or {"code": None, "error": None}
         facts = {"late": self.late, "there": self.there, "job": self.number}
-        say("job", **report, **facts, live=self.live, said=self.said())
+        facts["errors"] = re.sub(r"rank \d+ says .*\n", "", self.printed("err"))[-KEPT:]
+        say("job", **self.report or UNKNOWN, **facts, live=self.live, said=self.said())
         first = min((toy.told for toy in self.toys if toy.told), default=0.0)
         for toy in sorted(self.toys, key=lambda toy: toy.facts["env"].get("RANK", "")):
             env = toy.facts["env"]

@@ -14,6 +14,12 @@ MISTAKES = mistakes(
 -    return os.environ | words | {"MASTER_ADDR": "127.0.0.1"}
 +    return words | {"MASTER_ADDR": "127.0.0.1"}
 
+@@ variables: tells itself as well
+> fail: launch() leaves RANK in the launcher's own environment
+-    return os.environ | words | {"MASTER_ADDR": "127.0.0.1"}
++    os.environ.update(words, MASTER_ADDR="127.0.0.1")
++    return os.environ
+
 @@ waits: back when the first is done
 > fail: rank 1 was not allowed to finish its work
 -        if codes == [0] * count:
@@ -67,6 +73,11 @@ MISTAKES = mistakes(
 -            rank.wait(max(0, last - time.monotonic()))
 +            rank.wait(grace)
 
+@@ deaf: a grace of its own
+> fail: rank 0 was killed 5 s after the first rank was asked to end: they share 1.0 s
+     caught, ranks, port = [], [], free_port()
++    grace = 5.0
+
 @@ deaf: zombies
 > fail: launch() has returned, and rank 0 is a zombie
 -            rank.kill()
@@ -116,6 +127,18 @@ MISTAKES = mistakes(
 +    signal.signal(caught[0], signal.SIG_DFL)
 +    end(ranks, caught[0], grace)
 
+@@ fails, deaf, early, variables, waits, asked, together, output: starts nothing
+> fail: 3 ranks expected, 0 were started
+-    for rank in range(count):
+-        ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
++    count = 0
+
+@@ together, variables, waits, fails, code, deaf, asked, output: through a shell
+> fail: 2 ranks expected, 0 were started
+-        ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
++        words = " ".join(command)
++        ranks.append(subprocess.Popen(words, shell=True, env=told(rank, count, port)))
+
 @@ together: a port drawn
 > fail: job 1: its rank 0 cannot open port
  import os
@@ -152,6 +175,18 @@ MISTAKES = mistakes(
 > fail: rank 0: of its 1 lines on stderr 1 are lost
 -        ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
 +        ranks.append(subprocess.Popen(command, env=told(rank, count, port), stderr=1))
+
+@@ output: all that there is, again and again
+> fail: rank
+-        ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
++        log = open(f"/tmp/{os.getpid()}.{rank}", "w+")
++        ranks.append(subprocess.Popen(command, env=told(rank, count, port), stdout=log))
++        ranks[-1].log = log
+
+-        time.sleep(0.02)
++        time.sleep(0.02)
++        for rank in ranks:
++            os.write(1, os.pread(rank.log.fileno(), 10**6, 0))
 
 @@ output: output into a pipe
 > fail: rank 0: of its 3 lines on stdout 3 are lost
