@@ -13,6 +13,7 @@ import sqlite3
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -169,7 +170,9 @@ def judge_all(
 
 
 def overview(reports: list[judge.Report]) -> str:
-    """Return a table: a row for each student, a column for each criterion."""
+    """Return a table: a row for each student, a column for each criterion; and below it
+    why something is blocked.
+    """
     head = ["student", *reports[0].criteria, "points", "of"]
     rows = [
         [
@@ -180,7 +183,14 @@ def overview(reports: list[judge.Report]) -> str:
         ]
         for report in reports
     ]
-    return table([head, *rows])
+    reasons = [
+        found["lines"][-1].partition(": blocked: ")[2]
+        for report in reports
+        for found in report.criteria.values()
+        if found["state"] == "blocked"
+    ]
+    told = [f"blocked, {many} times: {why}" for why, many in Counter(reasons).items()]
+    return "\n".join([table([head, *rows]), *told])
 
 
 def changes(before: judge.Report | None, now: judge.Report) -> str:

@@ -21,6 +21,7 @@ from classroom.engine.submission import WRITEFILE, answers, stamp
 
 Pair = tuple[NotebookNode, dict]  # of a notebook, or a cell, and the resources
 STAGED = COURSE / "staged"
+QUOTED = 150  # characters of a verdict, in the table at the head of the feedback
 ASKED = """## What is judged
 
 | Criterion | Points | Condition |
@@ -126,7 +127,8 @@ class Judge(NbGraderPreprocessor):
         outputs = [new_output("stream", name="stdout", text="\n".join(lines) + "\n")]
         if found["state"] in ("fail", "not yet"):
             end = f"{found['state']}: no points for {name}"
-            error = {"ename": found["state"], "evalue": name, "traceback": [end]}
+            why = lines[-1].partition(f": {found['state']}: ")[2]
+            error = {"ename": found["state"], "evalue": why, "traceback": [end]}
             outputs.append(new_output("error", **error))
         return outputs
 
@@ -169,12 +171,13 @@ class Page(NbGraderPreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
         resources["inlining"]["css"].append(STYLE)
-        rows = ["| Criterion | Verdict | Points |", "|---|---|---|"]
+        rows = ["| Criterion | Verdict | Points | Why |", "|---|---|---|---|"]
         for cell in filter(is_grade, nb.cells):
             known = cell.metadata.nbgrader
             points = f"{known.score:g} of {known.points:g}"
             link = f"[{known.grade_id}](#{known.grade_id})"
-            rows.append(f"| {link} | {_verdict(cell.outputs)} | {points} |")
+            state, why = _verdict(cell.outputs)
+            rows.append(f"| {link} | {state} | {points} | {_quoted(why)} |")
         table = "\n".join(rows)
         nb.cells.insert(0, new_markdown_cell("\n\n".join([*_notes(nb), table])))
         return nb, resources
@@ -189,10 +192,18 @@ def _notes(nb: NotebookNode) -> list[str]:
     return []
 
 
-def _verdict(outputs: list[NotebookNode]) -> str:
-    """Return the state that `Judge` has written under a cell."""
+def _verdict(outputs: list[NotebookNode]) -> tuple[str, str]:
+    """Return the state that `Judge` has written under a cell, and why it is so."""
     for output in outputs:
         if output.output_type == "error":
-            return output.ename
+            return output.ename, output.evalue
     said = "".join(output.text for output in outputs)
-    return "blocked" if ": blocked: " in said else "pass"
+    _, blocked, why = said.partition(": blocked: ")
+    return ("blocked", why) if blocked else ("pass", "")
+
+
+def _quoted(words: str) -> str:
+    """Return the beginning of what may be anything as code, in a cell of a table."""
+    line = " ".join(words.split()).replace("`", "'").replace("|", "/")
+    line = f"{line[:QUOTED]}…" if len(line) > QUOTED else line
+    return f"`{line}`" if line else ""

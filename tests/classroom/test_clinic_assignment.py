@@ -90,8 +90,9 @@ def test_who_writes_one_dict_with_a_call_loses_nothing_by_it():
     text = "DIAGNOSES = {'goal': dict(rank=2, line=22, cause='alone'),"
     text += "\n 'prices': {'rank': 0, 'line': 20, 'cause': 'unlike'},"
     text += "\n 'relay': {'rank': None, 'line': int('21'), 'cause': 'circle'}}"
+    answer = {"diagnosis.py": text}
     found = {
-        name: str(verdict("clinic", {"diagnosis.py": text}, criterion, CASES[criterion]))
+        name: str(verdict("clinic", answer, criterion, CASES[criterion]))
         for name in ("goal", "prices", "relay", "score")
         for criterion in [f"{name}_diagnosis"]
     }

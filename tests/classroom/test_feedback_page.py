@@ -50,7 +50,8 @@ def test_what_is_staged_is_ours_but_for_programs_and_the_time(
 def graded(name: str, score: float, line: str, end: str = "") -> dict:
     outputs = [new_output("stream", name="stdout", text=f"{name}, 2 ranks: {line}\n")]
     if end:
-        outputs.append(new_output("error", ename=end, evalue=name, traceback=[end]))
+        why = line.partition(": ")[2]
+        outputs.append(new_output("error", ename=end, evalue=why, traceback=[end]))
     known = {"grade": True, "grade_id": name, "points": 2, "score": score}
     return new_code_cell(metadata={"nbgrader": known}, outputs=outputs)
 
@@ -58,17 +59,17 @@ def graded(name: str, score: float, line: str, end: str = "") -> dict:
 def test_the_page_begins_with_every_verdict():
     cells = [
         graded("right", 2, "pass"),
-        graded("any_length", 0, "fail: rank 0 waits", end="fail"),
-        graded("any_dtype", 0, "not yet", end="not yet"),
+        graded("any_length", 0, "fail: rank 0 waits\n  at `a|b`", end="fail"),
+        graded("any_dtype", 0, "not yet: no stub", end="not yet"),
         graded("messages", 0, "blocked: needs 2 GPUs"),
     ]
     resources = {"inlining": {"css": []}}
     page, resources = Page().preprocess(new_notebook(cells=[*cells]), resources)
     assert page.cells[0].source.splitlines()[2:] == [
-        "| [right](#right) | pass | 2 of 2 |",
-        "| [any_length](#any_length) | fail | 0 of 2 |",
-        "| [any_dtype](#any_dtype) | not yet | 0 of 2 |",
-        "| [messages](#messages) | blocked | 0 of 2 |",
+        "| [right](#right) | pass | 2 of 2 |  |",
+        "| [any_length](#any_length) | fail | 0 of 2 | `rank 0 waits at 'a/b'` |",
+        "| [any_dtype](#any_dtype) | not yet | 0 of 2 | `no stub` |",
+        "| [messages](#messages) | blocked | 0 of 2 | `needs 2 GPUs` |",
     ]
     assert page.cells[1:] == cells
     assert resources["inlining"]["css"] == [STYLE]
@@ -78,7 +79,7 @@ def test_what_a_program_says_makes_no_verdict():
     cell = graded("right", 0, "fail: rank 0: OSError: x: blocked: y", end="fail")
     resources = {"inlining": {"css": []}}
     page, _ = Page().preprocess(new_notebook(cells=[cell]), resources)
-    assert page.cells[0].source.endswith("| [right](#right) | fail | 0 of 2 |")
+    assert "| [right](#right) | fail | 0 of 2 | `rank 0: OSErr" in page.cells[0].source
 
 
 def test_only_our_own_cells_have_hidden_tests():
@@ -121,7 +122,7 @@ def test_the_note_is_told_once():
 @pytest.mark.parametrize("state", ["pass", "blocked", "fail", "not yet"])
 def test_an_error_stands_for_no_points(state):
     judge = Judge()
-    right = {"points": 1, "state": state, "lines": [f"right: {state}"]}
+    right = {"points": 1, "state": state, "lines": [f"right: {state}: no"]}
     judge.report = Report("ring", "anna", "", criteria={"right": right})
     errors = [o for o in judge._outputs("right") if o.output_type == "error"]
-    assert bool(errors) == (state in ("fail", "not yet"))
+    assert [e.evalue for e in errors] == ["no"] * (state in ("fail", "not yet"))

@@ -7,6 +7,7 @@ cured program is called with other data and other ranks than the sick one ever s
 import ast
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -47,14 +48,14 @@ LATE = 2.0  # seconds, longer than any nap
 # --- diagnoses ---
 
 
-def diagnoses(text: str) -> dict[str, ast.expr]:
+def diagnoses(text: str) -> dict[Any, ast.expr]:
     """Return by patient the expression that `text` assigns to DIAGNOSES[patient], or
     has in a dictionary of all patients.
 
     Raises:
         ValueError: if it is no Python, and why.
     """
-    found: dict[str, ast.expr] = {}
+    found: dict[Any, ast.expr] = {}
     try:
         statements = parsed(text).body
     except SyntaxError as error:
@@ -71,8 +72,8 @@ def diagnoses(text: str) -> dict[str, ast.expr]:
     return found
 
 
-def plain(expression: ast.expr) -> object:
-    """Return the value of a literal, or of dict(name=literal, ...), without executing it.
+def plain(expression: ast.expr) -> Any:
+    """Return the value of a literal, or of dict(name=literal, ...), unexecuted.
 
     Raises:
         ValueError: if it is something else.
@@ -83,7 +84,7 @@ def plain(expression: ast.expr) -> object:
     return ast.literal_eval(expression)
 
 
-def _malformed(given: object) -> str | None:
+def _malformed(given: Any) -> str | None:
     """Return what is wrong with the form of a diagnosis."""
     if not isinstance(given, dict) or set(given) != {"rank", "line", "cause"}:
         return "expected a dictionary with rank, line and cause"

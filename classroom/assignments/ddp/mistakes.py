@@ -12,6 +12,12 @@ MISTAKES = mistakes(
 -            mean = flat / dist.get_world_size()
 +            mean = flat
 
+@@ steps: hooks anew in every forward
+> fail: rank 0: its parameters have 12 hooks after step 1, 16 after step 2
+     def forward(self, *args, **kwargs):
++        for parameter in self.parameters:
++            parameter.register_post_accumulate_grad_hook(self.on_gradient)
+
 @@ buckets, no_sync: buffers are sent in every forward
 > fail: rank 0 expected all_reduces such as [160, 160, 80] bytes in step 1, got [160, 160, 80] and 1 other
 -        return self.module(*args, **kwargs)
@@ -54,6 +60,11 @@ MISTAKES = mistakes(
 +        full = all(p in self.ready for p in bucket)
 +        if full and any(p is parameter for p in bucket):
              self.send(bucket)
+
+@@ order: the order of the last rank
+> fail: rank 0 expected all_reduces of [
+-        dist.broadcast(order, src=0)  # every rank now holds rank 0's order
++        dist.broadcast(order, src=dist.get_world_size() - 1)
 
 @@ order, unused: each rank keeps the order that it has seen
 -        dist.broadcast(order, src=0)  # every rank now holds rank 0's order
@@ -128,6 +139,12 @@ MISTAKES = mistakes(
              self.send(bucket)
 -        for bucket, (flat, work) in zip(self.buckets, self.sent, strict=True):
 +        for bucket, (flat, work) in zip(self.buckets, self.sent):
+
+@@ unused: what this rank has not used stays without .grad
+> fail: gradients of step 0: rank 0 expected
+-                parameter.grad = piece.view_as(parameter)
++                if parameter.grad is not None:
++                    parameter.grad = piece.view_as(parameter)
 
 @@ unused: what is not full in a step is not emptied
 -        self.ready, self.sent = {}, []

@@ -9,6 +9,11 @@ MISTAKES = mistakes(
 -    return [length * i // parts for i in range(parts + 1)]
 +    return [min(length, -(-length // parts) * i) for i in range(parts + 1)]
 
+@@ right, any_dtype: a mean instead of the sum
+> fail: rank 0 expected [
+     all_gather(chunks)
++    x /= world_size
+
 @@ any_length, chunks: rest dropped
 -    return [length * i // parts for i in range(parts + 1)]
 +    return [length // parts * i for i in range(parts + 1)]
@@ -42,6 +47,12 @@ MISTAKES = mistakes(
 -    for work in works:
 -        work.wait()
 +    works[1].wait()
+
+@@ in_place, right, any_length, any_dtype, messages, bytes_sent, no_deadlock: waits for its sends
+> fail: all_reduce returns before it has waited for all that it sends and receives
+-    for work in works:
+-        work.wait()
++    works[0].wait()
 
 @@ in_place: one buffer to send from and to receive into
 > fail: all_reduce writes to what it sends

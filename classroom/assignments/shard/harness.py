@@ -77,7 +77,7 @@ class Training:
             yield self.row()
 
     def put_gradients(self, step: int) -> None:
-        """Give new gradients to all parameters but those that have none in this step."""
+        """Give new gradients to all parameters but those without one in this step."""
         pairs = zip(self.parameters, self.drawn(self.draw), strict=True)
         for number, (parameter, gradient) in enumerate(pairs):
             gradient *= [step, number] not in self.given["zeros"]
@@ -138,10 +138,11 @@ def main() -> None:
     its options; groups, each with the numbers of its params, its own options and the
     step `at` which it comes; plain, whether the only group comes as its parameters
     alone; frozen numbers; by step, the numbers `without` a gradient; zeros, [step,
-    number] where it is all zeros; by step, the changes of options [group, name, value];
+    number] where it is zeros; by step, the changes of options [group, name, value];
     gamma of a scheduler; steps; the seed of this rank, and one that all have in common;
-    a checkpoint, or none; save, whether one is asked for; weigh, whether memory is measured before there is an optimizer and
-    after two steps; resume, whether it has loaded and saved a state then.
+    a checkpoint, or none; save, whether one is asked for; weigh, whether memory is
+    measured before there is an optimizer and after two steps; resume, whether it has
+    loaded and saved a state then.
     """
     from ranks import answer, give, give_back_at_once, inputs, weigh
     from tensors import tensor_bytes
