@@ -294,9 +294,13 @@ class Job:
         time.sleep(0.2)  # a rank that is just being started calls
         wait_for(self.alone, 0 if self.late else 1)  # one may be about to end
         errors = re.sub(r"rank \d+ says .*\n", "", self.printed("err"))[:KEPT]
-        facts = self.report or UNKNOWN
-        facts |= {"late": self.late, "there": self.there, "job": self.number}
-        say("job", **facts, live=self.live, said=self.said(), errors=errors)
+        facts: dict[str, Any] = {
+            "late": self.late,
+            "there": self.there,
+            "job": self.number,
+        }
+        facts |= {"errors": errors, "live": self.live, "said": self.said()}
+        say("job", **self.report or UNKNOWN, **facts)
         first = min((toy.told for toy in self.toys if toy.told), default=0.0)
         for toy in sorted(self.toys, key=lambda toy: toy.facts["env"].get("RANK", "")):
             env = toy.facts["env"]
