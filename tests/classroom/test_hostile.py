@@ -333,7 +333,7 @@ def test_nothing_of_the_course_is_in_sight(tmp_path):
     secret.write_text("grades")
     (ROOT / "classroom" / "submitted").mkdir(exist_ok=True)
     ours = "source", "submitted", "engine/rig.py", "engine/judge.py"
-    ours += "assignments/ring/criteria.py", "assignments/ring/mistakes.py"
+    ours += "assignments/ring/criteria.py", "assignments/ring/mistakes.diff"
     hidden = [secret, ROOT / "tests", ROOT / "README.md"]
     hidden += [ROOT / "classroom" / name for name in ours]
     assert all(path.exists() for path in hidden)

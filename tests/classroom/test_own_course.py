@@ -85,10 +85,7 @@ with wired(given) as line:
     if line:
         give(result=answer("gathered.py").all_gather(torch.from_numpy(given["x"])))
 """,
-    "mistakes.py": """
-from classroom.engine.assignment import mistakes
-
-MISTAKES = mistakes('''
+    "mistakes.diff": """
 @@ right: one step
 -    for step in range(world_size - 1):
 +    for step in range(1):
@@ -96,7 +93,6 @@ MISTAKES = mistakes('''
 @@ right: one step too many
 -    for step in range(world_size - 1):
 +    for step in range(world_size):
-''')
 """,
 }
 
@@ -200,7 +196,7 @@ def test_from_release_to_grades_beside_the_lab(course, tmp_path):
         given = archive.namelist()
     assert "ddp-lab/assignments/gathered/gathered.ipynb" in given
     assert "ddp-lab/classroom/assignments/gathered/criteria.py" in given
-    assert "ddp-lab/classroom/assignments/gathered/mistakes.py" not in given
+    assert not any("mistakes" in path for path in given)
 
     course.hand_in("anna", nbformat.writes(source()))
     course.hand_in("bert", released)

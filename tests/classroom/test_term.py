@@ -5,7 +5,6 @@ that is judged in no time, test_handout.py looks for what gives answers away.
 """
 
 import csv
-import importlib
 import json
 import os
 import subprocess
@@ -21,7 +20,13 @@ from nbformat import writes  # noqa: E402
 from nbformat.v4 import new_code_cell  # noqa: E402
 
 from classroom.engine import sandbox  # noqa: E402
-from classroom.engine.assignment import LAB, home, load, names  # noqa: E402
+from classroom.engine.assignment import (  # noqa: E402
+    LAB,
+    home,
+    load,
+    mistakes,
+    names,
+)
 from ddp_lab import ROOT  # noqa: E402
 
 pytestmark = [
@@ -42,9 +47,7 @@ ROSTER = "Student,ID,SIS User ID,SIS Login ID,Section\n" + "".join(
 
 def handed_in(name: str) -> dict[str, str]:
     """Return by student the text of a notebook."""
-    first, *_, last = importlib.import_module(
-        f"classroom.assignments.{name}.mistakes"
-    ).MISTAKES
+    first, *_, last = mistakes(name)
     answers = {
         "101": solution(name),
         "103": changed(name, *first.changes),
