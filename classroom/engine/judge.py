@@ -38,6 +38,11 @@ class Judged(TypedDict):
     """One for each case that was tried."""
 
 
+def why(found: Judged) -> str:
+    """Return why it became of a criterion what did; "" if it was passed."""
+    return "".join(found["lines"][-1:]).partition(f": {found['state']}: ")[2]
+
+
 @dataclass
 class Report:
     """What became of a submission."""

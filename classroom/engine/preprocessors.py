@@ -4,6 +4,7 @@ import inspect
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import shorten
 
 import nbformat
 from nbformat import NotebookNode
@@ -16,12 +17,14 @@ from nbgrader.preprocessors import (
 from nbgrader.utils import is_grade
 
 from classroom.engine.assignment import COURSE, load, notebook
-from classroom.engine.judge import path_of, read
+from classroom.engine.judge import Judged, Report, path_of, read, why
 from classroom.engine.submission import WRITEFILE, answers, stamp
 
 Pair = tuple[NotebookNode, dict]  # of a notebook, or a cell, and the resources
 STAGED = COURSE / "staged"
-QUOTED = 150  # characters of a verdict, in the table at the head of the feedback
+VERDICTS = "| Criterion | Verdict | Points | Why |\n|---|---|---|---|"
+QUOTED = 150  # characters of a reason there
+NO_TABLE = str.maketrans("`|", "'/")
 ASKED = """## What is judged
 
 | Criterion | Points | Condition |
@@ -96,16 +99,19 @@ def stage(assignment: str, student: str) -> Path:
     return path
 
 
+def reported(resources: dict) -> Report:
+    """Read the report of the submission that `resources` names."""
+    about = resources["nbgrader"]
+    if report := read(path_of(about["assignment"], about["student"])):
+        return report
+    raise RuntimeError(f"say `make grade A={about['assignment']}` instead")
+
+
 class Judge(NbGraderPreprocessor):
     """Write what became of each criterion under the cell that grades it."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
-        """Read the report of the submission that `resources` names."""
-        about = resources["nbgrader"]
-        report = read(path_of(about["assignment"], about["student"]))
-        if report is None:
-            raise RuntimeError(f"say `make grade A={about['assignment']}` instead")
-        self.report = report
+        self.report = reported(resources)
         resources["blocked"] = [
             name for name, c in self.report.criteria.items() if c["state"] == "blocked"
         ]
@@ -127,8 +133,7 @@ class Judge(NbGraderPreprocessor):
         outputs = [new_output("stream", name="stdout", text="\n".join(lines) + "\n")]
         if found["state"] in ("fail", "not yet"):
             end = f"{found['state']}: no points for {name}"
-            why = lines[-1].partition(f": {found['state']}: ")[2]
-            error = {"ename": found["state"], "evalue": why, "traceback": [end]}
+            error = {"ename": found["state"], "evalue": name, "traceback": [end]}
             outputs.append(new_output("error", **error))
         return outputs
 
@@ -171,39 +176,20 @@ class Page(NbGraderPreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
         resources["inlining"]["css"].append(STYLE)
-        rows = ["| Criterion | Verdict | Points | Why |", "|---|---|---|---|"]
+        report, rows = reported(resources), []
         for cell in filter(is_grade, nb.cells):
             known = cell.metadata.nbgrader
+            found = report.criteria[known.grade_id]
             points = f"{known.score:g} of {known.points:g}"
             link = f"[{known.grade_id}](#{known.grade_id})"
-            state, why = _verdict(cell.outputs)
-            rows.append(f"| {link} | {state} | {points} | {_quoted(why)} |")
-        table = "\n".join(rows)
-        nb.cells.insert(0, new_markdown_cell("\n\n".join([*_notes(nb), table])))
+            rows.append(f"| {link} | {found['state']} | {points} | {_why(found)} |")
+        notes = [report.note] if report.note else []
+        text = "\n\n".join([*notes, "\n".join([VERDICTS, *rows])])
+        nb.cells.insert(0, new_markdown_cell(text))
         return nb, resources
 
 
-def _notes(nb: NotebookNode) -> list[str]:
-    """Return what `Judge` has written of the files, which is in the first criterion."""
-    for cell in filter(is_grade, nb.cells):
-        text = cell.outputs[0].text if cell.outputs else ""
-        first = text.partition("\n")[0]
-        return [] if first.startswith(cell.metadata.nbgrader.grade_id) else [first]
-    return []
-
-
-def _verdict(outputs: list[NotebookNode]) -> tuple[str, str]:
-    """Return the state that `Judge` has written under a cell, and why it is so."""
-    for output in outputs:
-        if output.output_type == "error":
-            return output.ename, output.evalue
-    said = "".join(output.text for output in outputs)
-    _, blocked, why = said.partition(": blocked: ")
-    return ("blocked", why) if blocked else ("pass", "")
-
-
-def _quoted(words: str) -> str:
-    """Return the beginning of what may be anything as code, in a cell of a table."""
-    line = " ".join(words.split()).replace("`", "'").replace("|", "/")
-    line = f"{line[:QUOTED]}…" if len(line) > QUOTED else line
-    return f"`{line}`" if line else ""
+def _why(found: Judged) -> str:
+    """Return the beginning of the reason, which may be anything, as code in a table."""
+    words = shorten(why(found), QUOTED, placeholder=" …").translate(NO_TABLE)
+    return f"`{words}`" if words else ""

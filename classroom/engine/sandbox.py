@@ -304,20 +304,17 @@ class _Slots:
     """How many runs go on at once, of all submissions of this judge."""
 
     def __init__(self, count: int):
-        self.free = count
-        self._changed, self._in_line = threading.Condition(), threading.Lock()
+        self._free, self._in_line = threading.Semaphore(count), threading.Lock()
 
     @contextmanager
     def take(self, count: int) -> Iterator[None]:
-        with self._in_line, self._changed:  # who wants all is not overtaken
-            self._changed.wait_for(lambda: self.free >= count)
-            self.free -= count
+        with self._in_line:  # who wants all is not overtaken
+            for _ in range(count):
+                self._free.acquire()
         try:
             yield
         finally:
-            with self._changed:
-                self.free += count
-                self._changed.notify_all()
+            self._free.release(count)
 
 
 _SLOTS = _Slots(SLOTS)

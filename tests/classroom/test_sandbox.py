@@ -228,7 +228,7 @@ def test_a_run_that_measures_time_has_the_machine_for_itself():
         alone.join(0.3), later.join(0.3)
         assert order == []
     alone.join(), later.join()
-    assert order == ["alone", "later"] and slots.free == 2
+    assert order == ["alone", "later"] and slots._free._value == 2
 
 
 def test_the_scratch_folder_has_one_name():
