@@ -235,16 +235,12 @@ def _result(done: Future[Report], assignment: str, name: str) -> Report:
     try:
         return done.result()
     except Exception as error:
-        report = blocked(assignment, name, f"{type(error).__name__}: {error}")
+        told = f"{type(error).__name__}: {error}"
+        report = Report(assignment, name, "", f"it could not be judged: {told}")
+        for cell in criteria(assignment):
+            lines = [f"{cell.name}: blocked: {told}"]
+            report.criteria[cell.name] = Judged(
+                points=cell.points, state="blocked", lines=lines
+            )
         write(path_of(assignment, name), report)
         return report
-
-
-def blocked(assignment: str, student: str, why: str) -> Report:
-    """Return the report of a submission that nobody could judge."""
-    states: dict[str, Judged] = {}
-    for cell in criteria(assignment):
-        lines = [f"{cell.name}: blocked: {why}"]
-        states[cell.name] = {"points": cell.points, "state": "blocked", "lines": lines}
-    note = f"it could not be judged: {why}"
-    return Report(assignment, student, "", note, criteria=states)

@@ -325,6 +325,9 @@ class Sandbox(Rig):
 
     Several threads may run at once. When a run has met a limit, what is over later has
     failed, and none is started any more.
+
+    Raises:
+        OSError: if there can be no control group.
     """
 
     def __init__(
@@ -337,14 +340,16 @@ class Sandbox(Rig):
         self.limits = limits or Limits()
         self.at_once = min(SLOTS, SIDE_BY_SIDE)
         self.ended = ""  # why, if it was ended by force
-        self._group: groups.Group | None = None
-        self._lock = threading.Lock()
+        self._group = groups.make(self.limits.memory, self.limits.tasks)
 
     def _execute(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         with _SLOTS.take(SLOTS if header["quiet"] else 1):
             if self.ended:
                 return {"failure": f"{NOT_STARTED}: {self.ended}"}, {}
-            run = self._start(header["recorder"])
+            try:
+                run = _Run(self.limits, header["recorder"], self._group)
+            except OSError as error:
+                raise SandboxError(f"no sandbox: {error}") from None
             try:
                 inside = {"recorder": RECORDER, "output": self.limits.output}
                 answer, found = run.ask(header | inside, files, self._over)
@@ -360,29 +365,12 @@ class Sandbox(Rig):
             return {"failure": f"the run was ended: {self.ended}"}, {}
         return answer, found
 
-    def _start(self, recorder: str) -> _Run:
-        """Start a sandbox in the submission's control group.
-
-        Raises:
-            SandboxError: if there is none.
-        """
-        try:
-            with self._lock:
-                bounds = self.limits.memory, self.limits.tasks
-                self._group = self._group or groups.make(*bounds)
-            return _Run(self.limits, recorder, self._group)
-        except OSError as error:
-            raise SandboxError(f"no sandbox: {error}") from None
-
     def close(self) -> None:
         """Remove the control group. There can be no later run."""
-        if self._group:
-            self._group.close()
+        self._group.close()
 
     def _over(self) -> str:
         """Return which limit has been met; "" if none."""
-        if self._group is None:
-            return ""
         if self._group.seconds() > self.limits.seconds:
             return f"it took more than {self.limits.seconds:.0f} seconds of a core"
         met = self._group.over()

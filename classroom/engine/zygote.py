@@ -161,17 +161,13 @@ def launch(header: dict, pipe: int) -> None:
 class _Given:
     """The fork server of this run, which the launcher has not started."""
 
-    def unfit(self, program: str) -> str:
-        return ""  # it is there, and nothing else can start a rank here
-
     def python(self, env: dict[str, str], tell: object = None) -> str:
         return write_python(SERVER, str(SERVER / "socket"))
 
-    def new_trouble(self) -> str:
-        return ""
+    def fine(self, *about: str) -> str:
+        return ""  # it is there, and nothing else can start a rank here
 
-    def ended_by(self, python: str) -> str:
-        return ""
+    unfit = new_trouble = ended_by = fine
 
 
 def judged(answer: dict, codes: dict[int, int]) -> dict:

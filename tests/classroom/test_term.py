@@ -61,7 +61,8 @@ def handed_in(name: str) -> dict[str, str]:
     for cell in tampered.cells:
         cell.metadata.get("nbgrader", {})["points"] = 100
     twice = as_notebook(name, starter(name))
-    twice.cells += [cell for cell in twice.cells if "%%writefile" in cell.source]
+    texts = [cell.source for cell in twice.cells if "%%writefile" in cell.source]
+    twice.cells += [new_code_cell(f"{text}\n# again") for text in texts]
     found |= {"102": writes(tampered), "106": writes(twice)}
     return found | {"107": "no notebook", "108": "{}", "109": json.dumps([1])}
 
