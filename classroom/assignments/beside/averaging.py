@@ -164,13 +164,8 @@ class Training:
         no_sync: Callable[[], AbstractContextManager],
         finish: Callable[[], object],
     ) -> dict[str, Any]:
-        """Take all steps; return by step the gradients and how many hooks there are,
-        for `give`.
-
-        Args:
-            model: what is called with the samples; it contains `net`.
-            no_sync: of the student's.
-            finish: of the student's, which is called after the last backward().
+        """Take all steps with the student's model, which contains `net`; return by step
+        the gradients and how many hooks there are, for `give`.
         """
         trained = [p for p in self.net.parameters() if p.requires_grad]
         frozen = [p for p in self.net.parameters() if not p.requires_grad]

@@ -51,18 +51,9 @@ LATE = 2.0  # seconds, longer than any nap
 def diagnoses(text: str) -> dict[Any, ast.expr]:
     """Return by patient the expression that `text` assigns to DIAGNOSES[patient], or
     has in a dictionary of all patients.
-
-    Raises:
-        ValueError: if it is no Python, and why.
     """
     found: dict[Any, ast.expr] = {}
-    try:
-        statements = parsed(text).body
-    except SyntaxError as error:
-        raise ValueError(f"line {error.lineno}: {error.msg}") from None
-    except (RecursionError, MemoryError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
-    for statement in statements:
+    for statement in parsed(text).body:
         match statement:
             case ast.Assign([ast.Subscript(slice=ast.Constant(patient))], value):
                 found[patient] = value
@@ -73,11 +64,7 @@ def diagnoses(text: str) -> dict[Any, ast.expr]:
 
 
 def plain(expression: ast.expr) -> Any:
-    """Return the value of a literal, or of dict(name=literal, ...), unexecuted.
-
-    Raises:
-        ValueError: if it is something else.
-    """
+    """Return the value of a literal, or of dict(name=literal, ...), unexecuted."""
     match expression:
         case ast.Call(ast.Name("dict"), [], keywords):
             return {each.arg: ast.literal_eval(each.value) for each in keywords}
@@ -107,13 +94,15 @@ def _diagnosis(patient: str) -> Callable[..., Verdict]:
         """
         try:
             written = diagnoses(rig.programs[PROGRAMS["diagnosis"]]).get(patient)
-        except ValueError as error:
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            told = f"{type(error).__name__}: {error}"
+            if isinstance(error, SyntaxError):
+                told = f"line {error.lineno}: {error.msg}"
             if patient != PATIENTS[0]:  # once is enough
-                return fail(f"diagnosis.py is no Python: see {PATIENTS[0]}_diagnosis")
-            return fail(f"diagnosis.py is no Python: {error}")
+                told = f"see {PATIENTS[0]}_diagnosis"
+            return fail(f"diagnosis.py is no Python: {told}")
         if written is None:
-            told = f"there is no DIAGNOSES[{patient!r}] = {{...}}"
-            return Verdict("not yet", told)
+            return Verdict("not yet", f"there is no DIAGNOSES[{patient!r}] = {{...}}")
         try:
             given = plain(written)
         except (ValueError, TypeError, RecursionError, MemoryError):
@@ -155,19 +144,13 @@ def _treat(
     return outcome
 
 
-def _near(
-    expected: np.ndarray | list[np.ndarray], outcome: Outcome, name: str
-) -> Verdict:
-    """Compare what each rank gave as `name`, in whichever float it is."""
+def _near(expected: Any, outcome: Outcome, name: str) -> Verdict:
+    """Compare float64s with what each rank gave as `name`, in whichever float."""
     for given in outcome.outputs:
         got = given.get(name)
         if isinstance(got, np.ndarray) and got.dtype.kind == "f":
             given[name] = got.astype(np.float64)
-    if isinstance(expected, list):
-        truth: list | np.ndarray = [one.astype(np.float64) for one in expected]
-    else:
-        truth = expected.astype(np.float64)
-    return compare_all(truth, outcome, name, rtol=ROUNDING)
+    return compare_all(expected, outcome, name, rtol=ROUNDING)
 
 
 def goal_cure(rig: Rig, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
@@ -273,20 +256,17 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
                 raise
             words = "rank 0 does not search while the sum travels"
             return fail(f"{words}\n{decided.verdict.words}")
-        verdict = _near(x.sum(0) / ranks, outcome, "mean")
+        verdict = _near(x.mean(0, dtype=np.float64), outcome, "mean")
         if verdict.state == "pass":
-            verdict = _near([np.array(own.max()) for own in x], outcome, "largest")
+            largest = [np.array(own.max(), np.float64) for own in x]
+            verdict = _near(largest, outcome, "largest")
         if verdict.state != "pass":
             break
     return verdict
 
 
 def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
-    """accuracy() is the share of hits among all ranks' answers.
-
-    Args:
-        samples: by rank, as in "3 + 5".
-    """
+    """accuracy() is the share of hits among all ranks' answers."""
     draw = rig.draw(seed)
     counts = [int(count) for count in samples.split("+")]
     hits = [draw.integers(0, 2, count) for count in counts]

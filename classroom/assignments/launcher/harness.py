@@ -36,7 +36,7 @@ LIBRARY = """
 STARTS = "subprocess.Popen", "os.posix_spawn", "os.fork"  # of a process; see sys.audit
 KEPT = 300  # characters of what a launcher or a rank says
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
-UNKNOWN: dict[str, Any] = {"code": None, "error": None, "struck": False, "stays": []}
+UNKNOWN: dict[str, Any] = {"code": None, "error": None, "stays": []}  # of launch()
 TOY = """
 import json, os, signal, socket, sys, time
 
@@ -173,7 +173,7 @@ class Job:
             report = {**UNKNOWN}
             try:
                 if self.plan["signals"] == 0:
-                    self._strike(report)
+                    self._strike()
                 count, grace = len(self.plan["acts"]), self.plan["grace"]
                 code = program().launch(command, count, grace)
                 report["code"] = code if type(code) is int else str(code)[:40]
@@ -189,7 +189,7 @@ class Job:
             line.sendall(json.dumps(report).encode() + b"\n")
         os._exit(0)
 
-    def _strike(self, report: dict[str, Any]) -> None:
+    def _strike(self) -> None:
         """Have the planned signal come while ranks are started: before the last one.
 
         That moment is one of the program's own, and no matter of time. A launcher may
@@ -201,7 +201,6 @@ class Job:
             nonlocal left
             left -= event in STARTS
             if event in STARTS and left == 0:
-                report["struck"] = True
                 os.kill(pid, getattr(signal, self.plan["signal"]))
 
         sys.addaudithook(hear)
@@ -317,11 +316,6 @@ class Job:
             if toy.left() == "still runs":
                 os.kill(toy.facts["pid"], signal.SIGKILL)
 
-    def port(self) -> int:
-        """Return at which port its ranks would have met; 0 if there was none."""
-        ports = [toy.facts["env"].get("MASTER_PORT", "") for toy in self.toys]
-        return int(ports[0]) if ports and ports[0].isdigit() else 0
-
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
     """Wait until it holds, for so many seconds, or longer where the machine is busy."""
@@ -350,8 +344,9 @@ def main() -> None:
         if any(job.late or not job.pid for job in jobs):
             break
         for job in jobs:  # from here on somebody else has the port
-            with suppress(OSError, OverflowError):
-                taken.append(socket.create_server(("127.0.0.1", job.port())))
+            with suppress(OSError, OverflowError, ValueError, LookupError):  # no port
+                port = int(job.toys[0].facts["env"]["MASTER_PORT"])
+                taken.append(socket.create_server(("127.0.0.1", port)))
     say("told")
     for job in jobs:
         job.line.close()

@@ -19,10 +19,8 @@ LIBRARY = "torch.distributed.optim torch.distributed.fsdp torch.distributed._com
 
 
 class Training:
-    """The parameters of one rank, its gradients, and the steps taken with them.
-
-    Args:
-        given: the inputs; see `main`. The seeds are taken out of it.
+    """The parameters of one rank, its gradients, and the steps taken with them; the
+    seeds are taken out of what is given.
     """
 
     def __init__(self, given: dict):
