@@ -167,7 +167,7 @@ def overview(reports: list[judge.Report]) -> str:
         rows.append([report.student, *states, *points])
         stuck = [c for c in report.criteria.values() if c["state"] == "blocked"]
         reasons.update(judge.why(found) for found in stuck)
-    told = [f"blocked, {many} times: {why}" for why, many in reasons.items()]
+    told = [f"blocked ({many}): {why}" for why, many in reasons.items()]
     return "\n".join([table(rows), *told])
 
 

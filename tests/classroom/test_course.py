@@ -89,7 +89,7 @@ def test_what_is_blocked_is_neither_zero_nor_pass(tmp_path):
     assert done.returncode == 0, done.stderr
     row, why = done.stdout.splitlines()[-2:]
     assert row.split() == ["anna", "FAIL", "blocked", "0", "2"]
-    assert why == "blocked, 1 times: needs 2 GPUs, here is none"
+    assert why == "blocked (1): needs 2 GPUs, here is none"
     book = Gradebook(f"sqlite:///{course.classroom}/gradebook.db")
     grade = book.find_grade("any_length", "ring", "ring", "anna")
     assert (grade.auto_score, grade.needs_manual_grade) == (None, True)

@@ -293,13 +293,9 @@ class Job:
         time.sleep(0.2)  # a rank that is just being started calls
         wait_for(self.alone, 0 if self.late else 1)  # one may be about to end
         errors = re.sub(r"rank \d+ says .*\n", "", self.printed("err"))[:KEPT]
-        facts: dict[str, Any] = {
-            "late": self.late,
-            "there": self.there,
-            "job": self.number,
-        }
-        facts |= {"errors": errors, "live": self.live, "said": self.said()}
-        say("job", **self.report or UNKNOWN, **facts)
+        facts = UNKNOWN | (self.report or {}) | {"late": self.late, "there": self.there}
+        facts |= {"job": self.number, "live": self.live, "said": self.said()}
+        say("job", **facts, errors=errors)
         first = min((toy.told for toy in self.toys if toy.told), default=0.0)
         for toy in sorted(self.toys, key=lambda toy: toy.facts["env"].get("RANK", "")):
             env = toy.facts["env"]
