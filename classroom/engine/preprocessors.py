@@ -23,7 +23,7 @@ from classroom.engine.submission import WRITEFILE, answers, stamp
 Pair = tuple[NotebookNode, dict]  # of a notebook, or a cell, and the resources
 STAGED = COURSE / "staged"
 VERDICTS = "| Criterion | Verdict | Points | Why |\n|---|---|---|---|"
-QUOTED = 150  # characters of a reason there
+LONGEST_REASON = 150  # characters of it there
 NO_TABLE = str.maketrans("`|", "'/")
 ASKED = """## What is judged
 
@@ -191,5 +191,5 @@ class Page(NbGraderPreprocessor):
 
 def _why(found: Judged) -> str:
     """Return the beginning of the reason, which may be anything, as code in a table."""
-    words = shorten(why(found), QUOTED, placeholder=" …").translate(NO_TABLE)
+    words = shorten(why(found), LONGEST_REASON, placeholder=" …").translate(NO_TABLE)
     return f"`{words}`" if words else ""

@@ -41,7 +41,7 @@ RECORDER = f"{SCRATCH}/recorder"  # inside
 WHICHRANK = str(Path(whichrank.__file__).parent)
 PYTHON, ZYGOTE = sys.executable, Path(__file__).with_name("zygote.py")
 WITHIN = 60.0  # seconds, for what takes no time where a machine is not busy
-LOOK = 0.2  # seconds between two looks at the limits, while a run goes on
+EACH = 0.2  # seconds from look to look at the limits, while a run goes on
 INHERITED = "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH"
 ETC = {  # the whole of /etc, but for what the linker needs
     "hosts": "127.0.0.1 localhost sandbox\n",
@@ -236,7 +236,7 @@ class _Run:
         end = time.monotonic() + patience
         with self.channel.makefile("wb") as asked, self.channel.makefile("rb") as told:
             runner.write(asked, header, files)
-            while not select.select([self.channel], [], [], LOOK)[0]:
+            while not select.select([self.channel], [], [], EACH)[0]:
                 if over() or time.monotonic() > end:
                     raise TimeoutError
             return runner.read(told)

@@ -17,7 +17,7 @@ WORDS = {
     "megabytes": "{} MB",
 }
 BYTES_SLACK = 0.05  # of the bytes that a ring needs
-ROUNDING = 1e-6  # of the largest number, where a mean is taken
+ROUNDING = 1e-5  # of the largest number, where a mean is taken
 FEW = 20  # where bytes are not counted: to be read, and exact in every dtype
 EXACT = 2**24 - 1  # up to which a float32 holds every whole number
 LARGE = 2**50  # whose sum needs all 64 bits of its dtype
