@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,6 @@ from classroom.engine import judge, preprocessors, sandbox
 from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
 from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
-
-LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
 
 
 def api(**directories: str) -> NbGraderAPI:
@@ -109,27 +107,18 @@ def hand_out(assignment: str | None, answers: bool = False) -> None:
     print(from_here(path))
 
 
-def grade(
-    assignment: str,
-    names: list[str],
-    *,
-    unsafe: bool = False,
-    again: bool = False,
-    only: Sequence[str] = (),
-) -> None:
+def grade(assignment: str, names: list[str], options: dict[str, Any]) -> None:
     """Judge what was handed in, several at once; write it to the gradebook.
 
     Args:
         assignment: what was handed in.
         names: of students; none for all.
-        unsafe: run their programs without a sandbox.
-        again: judge even what has not changed.
-        only: the criteria that are judged anew; all others stay as they were.
+        options: of `judge.judge`.
     """
     known = [cell.name for cell in criteria(assignment)]
-    if unknown := [name for name in only if name not in known]:
+    if unknown := [name for name in options["only"] if name not in known]:
         sys.exit(f"{assignment} has no criterion {unknown[0]}: {', '.join(known)}")
-    if not unsafe and (trouble := sandbox.available()):
+    if not options["unsafe"] and (trouble := sandbox.available()):
         sys.exit(trouble)
     names = names or students(assignment)
     if not names:
@@ -137,7 +126,6 @@ def grade(
         sys.exit(f"nobody has handed in {where}/")
     must_be_released(assignment)
     before = {name: judge.read(judge.path_of(assignment, name)) for name in names}
-    options = {"unsafe": unsafe, "again": again, "only": only}
     reports = judge_all(assignment, names, options)
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
@@ -169,18 +157,23 @@ def judge_all(
 
 
 def overview(reports: list[judge.Report]) -> str:
-    """Return a table: a row for each student, a column for each criterion."""
-    head = ["student", *reports[0].criteria, "points", "of"]
-    rows = [
-        [
-            report.student,
-            *(LABELS[found["state"]] for found in report.criteria.values()),
-            f"{report.score:g}",
-            f"{report.maximum:g}",
-        ]
-        for report in reports
-    ]
-    return table([head, *rows])
+    """Return a table: a row for each student, a column for each criterion; and below it
+    why something is blocked.
+    """
+    rows, reasons = [["student", *reports[0].criteria, "points", "of"]], Counter[str]()
+    for report in reports:
+        states = [label(found) for found in report.criteria.values()]
+        points = f"{report.score:g}", f"{report.maximum:g}"
+        rows.append([report.student, *states, *points])
+        stuck = [c for c in report.criteria.values() if c["state"] == "blocked"]
+        reasons.update(judge.why(found) for found in stuck)
+    told = [f"blocked ({many}): {why}" for why, many in reasons.items()]
+    return "\n".join([table(rows), *told])
+
+
+def label(found: judge.Judged) -> str:
+    """Return a state as it is printed."""
+    return found["state"].replace("fail", "FAIL")
 
 
 def changes(before: judge.Report | None, now: judge.Report) -> str:
@@ -188,7 +181,7 @@ def changes(before: judge.Report | None, now: judge.Report) -> str:
     if before is None:
         return ""
     told = [
-        f"{name} {LABELS[old['state']]} → {LABELS[found['state']]}"
+        f"{name} {label(old)} → {label(found)}"
         for name, found in now.criteria.items()
         if (old := before.criteria.get(name, found))["state"] != found["state"]
     ]
@@ -224,7 +217,7 @@ def main() -> None:
         sys.exit(f"say which assignment: A={' or A='.join(known)}")
     if args.command == "grade":
         options = {"unsafe": args.unsafe, "again": args.again, "only": args.only}
-        grade(args.assignment, args.students, **options)
+        grade(args.assignment, args.students, options)
     elif args.command == "handout":
         hand_out(args.assignment, args.answers)
     else:

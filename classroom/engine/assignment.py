@@ -2,7 +2,7 @@
 
     assignments/NAME/criteria.py   what is asked: see `Assignment`
     assignments/NAME/harness.py    runs beside the student's program, in every rank
-    assignments/NAME/mistakes.py   MISTAKES: see `mistakes`
+    assignments/NAME/mistakes.diff what students get wrong: see `mistakes`
     source/NAME/NAME.ipynb         prose, the programs with their solutions, the cases
 
 The engine names no assignment. They lie in classroom/, and in the folder of a course
@@ -91,8 +91,8 @@ def named(*criteria: Callable[..., Verdict]) -> Criteria:
     return {criterion.__name__: criterion for criterion in criteria}
 
 
-def mistakes(text: str) -> list[Mistake]:
-    """Read mistakes, each a difference to the solution under a line that names it:
+def mistakes(assignment: str) -> list[Mistake]:
+    """Read its mistakes, each a difference to the solution under a line that names it:
 
         @@ CRITERION, OTHER, ...: NAME
         > how the feedback begins, if not with "fail: "
@@ -104,6 +104,8 @@ def mistakes(text: str) -> list[Mistake]:
     the solution once, together.
     """
     found = []
+    place = home(assignment) / "assignments" / assignment
+    text = (place / "mistakes.diff").read_text()
     for part in re.split(r"^@@ ", text, flags=re.M)[1:]:
         head, *lines = part.splitlines()
         criteria, _, name = head.partition(": ")

@@ -7,7 +7,7 @@ is packed, every file is searched for what no student may have (see `leaks`).
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from classroom.engine.assignment import COURSE, LAB, load, notebook
@@ -96,7 +96,8 @@ def _row(name: str) -> str:
 def contents(assignments: Iterable[str], answers: bool = False) -> dict[str, Path]:
     """Return by its path in the students' folder each file that goes into it."""
     patterns = [*FILES.split(), *([ANSWERS] if answers else [])]
-    found = {path: ROOT / path for path in _plain(patterns)}
+    plain = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+    found = {str(path.relative_to(ROOT)): path for path in plain}
     listed = (ROOT / "README.md").read_text()
     roots = {*COMMANDS, "classroom.engine.check"}
     for lesson in notebooks.lessons():
@@ -114,12 +115,6 @@ def contents(assignments: Iterable[str], answers: bool = False) -> dict[str, Pat
             course = LAB if path.is_relative_to(LAB) else COURSE
             found[f"classroom/{path.relative_to(course)}"] = path
     return found | modules(roots)
-
-
-def _plain(patterns: Iterable[str]) -> Iterator[str]:
-    for pattern in patterns:
-        for path in sorted(ROOT.glob(pattern)):
-            yield str(path.relative_to(ROOT))
 
 
 def _code(path: Path) -> str:

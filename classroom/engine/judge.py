@@ -38,6 +38,11 @@ class Judged(TypedDict):
     """One for each case that was tried."""
 
 
+def why(found: Judged) -> str:
+    """Return why it became of a criterion what did; "" if it was passed."""
+    return "".join(found["lines"][-1:]).partition(f": {found['state']}: ")[2]
+
+
 @dataclass
 class Report:
     """What became of a submission."""
@@ -230,16 +235,12 @@ def _result(done: Future[Report], assignment: str, name: str) -> Report:
     try:
         return done.result()
     except Exception as error:
-        report = blocked(assignment, name, f"{type(error).__name__}: {error}")
+        told = f"{type(error).__name__}: {error}"
+        report = Report(assignment, name, "", f"it could not be judged: {told}")
+        for cell in criteria(assignment):
+            lines = [f"{cell.name}: blocked: {told}"]
+            report.criteria[cell.name] = Judged(
+                points=cell.points, state="blocked", lines=lines
+            )
         write(path_of(assignment, name), report)
         return report
-
-
-def blocked(assignment: str, student: str, why: str) -> Report:
-    """Return the report of a submission that nobody could judge."""
-    states: dict[str, Judged] = {}
-    for cell in criteria(assignment):
-        lines = [f"{cell.name}: blocked: {why}"]
-        states[cell.name] = {"points": cell.points, "state": "blocked", "lines": lines}
-    note = f"it could not be judged: {why}"
-    return Report(assignment, student, "", note, criteria=states)

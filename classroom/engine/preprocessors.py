@@ -4,6 +4,7 @@ import inspect
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import shorten
 
 import nbformat
 from nbformat import NotebookNode
@@ -16,11 +17,14 @@ from nbgrader.preprocessors import (
 from nbgrader.utils import is_grade
 
 from classroom.engine.assignment import COURSE, load, notebook
-from classroom.engine.judge import path_of, read
+from classroom.engine.judge import Judged, Report, path_of, read, why
 from classroom.engine.submission import WRITEFILE, answers, stamp
 
 Pair = tuple[NotebookNode, dict]  # of a notebook, or a cell, and the resources
 STAGED = COURSE / "staged"
+VERDICTS = "| Criterion | Verdict | Points | Why |\n|---|---|---|---|"
+LONGEST_REASON = 150  # characters of it there
+NO_TABLE = str.maketrans("`|", "'/")
 ASKED = """## What is judged
 
 | Criterion | Points | Condition |
@@ -95,16 +99,19 @@ def stage(assignment: str, student: str) -> Path:
     return path
 
 
+def reported(resources: dict) -> Report:
+    """Read the report of the submission that `resources` names."""
+    about = resources["nbgrader"]
+    if report := read(path_of(about["assignment"], about["student"])):
+        return report
+    raise RuntimeError(f"say `make grade A={about['assignment']}` instead")
+
+
 class Judge(NbGraderPreprocessor):
     """Write what became of each criterion under the cell that grades it."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
-        """Read the report of the submission that `resources` names."""
-        about = resources["nbgrader"]
-        report = read(path_of(about["assignment"], about["student"]))
-        if report is None:
-            raise RuntimeError(f"say `make grade A={about['assignment']}` instead")
-        self.report = report
+        self.report = reported(resources)
         resources["blocked"] = [
             name for name, c in self.report.criteria.items() if c["state"] == "blocked"
         ]
@@ -169,30 +176,20 @@ class Page(NbGraderPreprocessor):
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
         resources["inlining"]["css"].append(STYLE)
-        rows = ["| Criterion | Verdict | Points |", "|---|---|---|"]
+        report, rows = reported(resources), []
         for cell in filter(is_grade, nb.cells):
             known = cell.metadata.nbgrader
+            found = report.criteria[known.grade_id]
             points = f"{known.score:g} of {known.points:g}"
             link = f"[{known.grade_id}](#{known.grade_id})"
-            rows.append(f"| {link} | {_verdict(cell.outputs)} | {points} |")
-        table = "\n".join(rows)
-        nb.cells.insert(0, new_markdown_cell("\n\n".join([*_notes(nb), table])))
+            rows.append(f"| {link} | {found['state']} | {points} | {_why(found)} |")
+        notes = [report.note] if report.note else []
+        text = "\n\n".join([*notes, "\n".join([VERDICTS, *rows])])
+        nb.cells.insert(0, new_markdown_cell(text))
         return nb, resources
 
 
-def _notes(nb: NotebookNode) -> list[str]:
-    """Return what `Judge` has written of the files, which is in the first criterion."""
-    for cell in filter(is_grade, nb.cells):
-        text = cell.outputs[0].text if cell.outputs else ""
-        first = text.partition("\n")[0]
-        return [] if first.startswith(cell.metadata.nbgrader.grade_id) else [first]
-    return []
-
-
-def _verdict(outputs: list[NotebookNode]) -> str:
-    """Return the state that `Judge` has written under a cell."""
-    for output in outputs:
-        if output.output_type == "error":
-            return output.ename
-    said = "".join(output.text for output in outputs)
-    return "blocked" if ": blocked: " in said else "pass"
+def _why(found: Judged) -> str:
+    """Return the beginning of the reason, which may be anything, as code in a table."""
+    words = shorten(why(found), LONGEST_REASON, placeholder=" …").translate(NO_TABLE)
+    return f"`{words}`" if words else ""

@@ -22,7 +22,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ RECORDER = f"{SCRATCH}/recorder"  # inside
 WHICHRANK = str(Path(whichrank.__file__).parent)
 PYTHON, ZYGOTE = sys.executable, Path(__file__).with_name("zygote.py")
 WITHIN = 60.0  # seconds, for what takes no time where a machine is not busy
+EACH = 0.2  # seconds from look to look at the limits, while a run goes on
 INHERITED = "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH"
 ETC = {  # the whole of /etc, but for what the linker needs
     "hosts": "127.0.0.1 localhost sandbox\n",
@@ -60,7 +62,7 @@ class Limits:
     """What one submission may use."""
 
     seconds: float = 600
-    """Of a core, for all its runs: of right answers gpt3d's takes most of them, 40."""
+    """Of a core, for all its runs: of right answers Resume's takes most of them, 60."""
     memory: int = 6 * GB
     """Bytes of all its processes together, with their files, which are in memory."""
     tasks: int = 300
@@ -220,15 +222,23 @@ class _Run:
         if self.process.poll() is not None:  # or the number could be another's by now
             raise EOFError("it has ended")
 
-    def ask(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
+    def ask(
+        self, header: dict, files: dict[str, bytes], over: Callable[[], object]
+    ) -> runner.Answer:
         """Return the keeper's answer.
 
         Raises:
-            TimeoutError: if there is none long after the run should have been over.
+            TimeoutError: if a limit has been met (`over`), or if there is none long
+                after the run should have ended.
         """
-        self.channel.settimeout(2 * runner.limit(header["timeout"]) + runner.FIRST_SIGN)
+        patience = 2 * runner.limit(header["timeout"]) + runner.FIRST_SIGN
+        self.channel.settimeout(patience)
+        end = time.monotonic() + patience
         with self.channel.makefile("wb") as asked, self.channel.makefile("rb") as told:
             runner.write(asked, header, files)
+            while not select.select([self.channel], [], [], EACH)[0]:
+                if over() or time.monotonic() > end:
+                    raise TimeoutError
             return runner.read(told)
 
     def close(self) -> None:
@@ -244,7 +254,8 @@ class _Run:
 
 def _bwrap(limits: Limits, recorder: str, etc: Path) -> list[str]:
     """Return bubblewrap's own arguments. What is not named here is not there."""
-    words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
+    words = [shutil.which("bwrap") or "bwrap"]  # a run has another PATH than we
+    words += ["--unshare-all", "--die-with-parent", "--new-session"]
     words += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
     words += ["--cap-drop", "ALL", "--hostname", "sandbox"]
     words += ["--proc", "/proc", "--dev", "/dev"]
@@ -293,20 +304,17 @@ class _Slots:
     """How many runs go on at once, of all submissions of this judge."""
 
     def __init__(self, count: int):
-        self.free = count
-        self._changed, self._in_line = threading.Condition(), threading.Lock()
+        self._free, self._in_line = threading.Semaphore(count), threading.Lock()
 
     @contextmanager
     def take(self, count: int) -> Iterator[None]:
-        with self._in_line, self._changed:  # who wants all is not overtaken
-            self._changed.wait_for(lambda: self.free >= count)
-            self.free -= count
+        with self._in_line:  # who wants all is not overtaken
+            for _ in range(count):
+                self._free.acquire()
         try:
             yield
         finally:
-            with self._changed:
-                self.free += count
-                self._changed.notify_all()
+            self._free.release(count)
 
 
 _SLOTS = _Slots(SLOTS)
@@ -317,6 +325,9 @@ class Sandbox(Rig):
 
     Several threads may run at once. When a run has met a limit, what is over later has
     failed, and none is started any more.
+
+    Raises:
+        OSError: if there can be no control group.
     """
 
     def __init__(
@@ -329,19 +340,21 @@ class Sandbox(Rig):
         self.limits = limits or Limits()
         self.at_once = min(SLOTS, SIDE_BY_SIDE)
         self.ended = ""  # why, if it was ended by force
-        self._group: groups.Group | None = None
-        self._lock = threading.Lock()
+        self._group = groups.make(self.limits.memory, self.limits.tasks)
 
     def _execute(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         with _SLOTS.take(SLOTS if header["quiet"] else 1):
             if self.ended:
                 return {"failure": f"{NOT_STARTED}: {self.ended}"}, {}
-            run = self._start(header["recorder"])
+            try:
+                run = _Run(self.limits, header["recorder"], self._group)
+            except OSError as error:
+                raise SandboxError(f"no sandbox: {error}") from None
             try:
                 inside = {"recorder": RECORDER, "output": self.limits.output}
-                answer, found = run.ask(header | inside, files)
+                answer, found = run.ask(header | inside, files, self._over)
             except TimeoutError:
-                self.ended = "long after its end it had given no answer"
+                self.ended = self._over() or "long after its end it had given no answer"
             except Exception as error:  # what it wrote is no answer
                 why = f"the sandbox broke off ({type(error).__name__})"
                 answer, found = {"failure": f"the run was ended: {why}"}, {}
@@ -352,29 +365,12 @@ class Sandbox(Rig):
             return {"failure": f"the run was ended: {self.ended}"}, {}
         return answer, found
 
-    def _start(self, recorder: str) -> _Run:
-        """Start a sandbox in the submission's control group.
-
-        Raises:
-            SandboxError: if there is none.
-        """
-        try:
-            with self._lock:
-                bounds = self.limits.memory, self.limits.tasks
-                self._group = self._group or groups.make(*bounds)
-            return _Run(self.limits, recorder, self._group)
-        except OSError as error:
-            raise SandboxError(f"no sandbox: {error}") from None
-
     def close(self) -> None:
         """Remove the control group. There can be no later run."""
-        if self._group:
-            self._group.close()
+        self._group.close()
 
     def _over(self) -> str:
         """Return which limit has been met; "" if none."""
-        if self._group is None:
-            return ""
         if self._group.seconds() > self.limits.seconds:
             return f"it took more than {self.limits.seconds:.0f} seconds of a core"
         met = self._group.over()

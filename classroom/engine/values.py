@@ -22,15 +22,11 @@ DTYPES += "float16 float32 float64".split()
 
 def pack(values: dict) -> bytes:
     """Return `values`, by name arrays or anything JSON-like, as bytes."""
-    head: list[list] = []
-    parts = []
-    for name, value in values.items():
-        if isinstance(value, np.ndarray):
-            head.append([name, value.dtype.name, value.shape])
-            parts.append(value.tobytes())
-        else:
-            head.append([name, None, value])
-    return b"".join([json.dumps(head).encode(), b"\n", *parts])
+    arrays = {n: value for n, value in values.items() if isinstance(value, np.ndarray)}
+    plain = {n: [None, value] for n, value in values.items()}
+    plain |= {n: [array.dtype.name, array.shape] for n, array in arrays.items()}
+    head = json.dumps([[n, *kind] for n, kind in plain.items()]).encode()
+    return b"".join([head, b"\n", *(array.tobytes() for array in arrays.values())])
 
 
 def unpack(data: bytes) -> dict:

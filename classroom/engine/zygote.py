@@ -129,7 +129,10 @@ def _run(header: dict, files: list[int], inside: int) -> runner.Answer:
     server.serve()  # until the launcher says something, or ends
     with open(said, closefd=False) as answer:
         words = answer.read()
-    wire = bytes_on_wire()
+    try:
+        wire = bytes_on_wire()
+    except OSError:  # the sandbox has ended
+        words = ""
     with suppress(ProcessLookupError):  # somebody has killed it already
         signal.pidfd_send_signal(inside, signal.SIGKILL)  # and with it all inside
     with suppress(ChildProcessError):
@@ -137,7 +140,7 @@ def _run(header: dict, files: list[int], inside: int) -> runner.Answer:
             os.wait()
     select.select([inside], [], [])  # nobody is left who could still write
     if not words:
-        raise RuntimeError("the launcher has been killed")
+        return {"trouble": "one of its processes has killed the others"}, {}
     told = json.loads(words)
     if "trouble" not in told:
         told = judged(told, server.codes) | {"bytes_on_wire": wire}
@@ -158,17 +161,13 @@ def launch(header: dict, pipe: int) -> None:
 class _Given:
     """The fork server of this run, which the launcher has not started."""
 
-    def unfit(self, program: str) -> str:
-        return ""  # it is there, and nothing else can start a rank here
-
     def python(self, env: dict[str, str], tell: object = None) -> str:
         return write_python(SERVER, str(SERVER / "socket"))
 
-    def new_trouble(self) -> str:
-        return ""
+    def fine(self, *about: str) -> str:
+        return ""  # it is there, and nothing else can start a rank here
 
-    def ended_by(self, python: str) -> str:
-        return ""
+    unfit = new_trouble = ended_by = fine
 
 
 def judged(answer: dict, codes: dict[int, int]) -> dict:

@@ -40,7 +40,8 @@ def test_the_guilty_lines_are_those_that_the_cure_changes(patient):
     case = CASES[f"{patient}_diagnosis"][-1]
     cured = solution("clinic")[f"{patient}.py"].splitlines()
     sick = SICK[patient].splitlines()
-    line = clinic.diagnoses(solution("clinic")["diagnosis.py"])[patient]["line"]
+    written = clinic.diagnoses(solution("clinic")["diagnosis.py"])
+    line = clinic.plain(written[patient])["line"]
     assert line in case["lines"] and line > 6  # the docstring has lost a sentence
     assert sick[line - 1] not in cured or sick[line - 1] == MOVED.get(patient)
     assert case["cause"] in clinic.CAUSES
@@ -83,6 +84,24 @@ def test_what_is_no_diagnosis_is_none(text, capsys):
     found = verdict("clinic", answer, criterion, CASES[criterion])
     assert found.state in ("fail", "not yet")
     assert capsys.readouterr().out == ""
+
+
+def test_who_writes_one_dict_with_a_call_loses_nothing_by_it():
+    text = "DIAGNOSES = {'goal': dict(rank=2, line=22, cause='alone'),"
+    text += "\n 'prices': {'rank': 0, 'line': 20, 'cause': 'unlike'},"
+    text += "\n 'relay': {'rank': None, 'line': int('21'), 'cause': 'circle'}}"
+    answer = {"diagnosis.py": text}
+    found = {
+        name: str(verdict("clinic", answer, criterion, CASES[criterion]))
+        for name in ("goal", "prices", "relay", "score")
+        for criterion in [f"{name}_diagnosis"]
+    }
+    assert found == {
+        "goal": "pass",
+        "prices": "pass",
+        "relay": "fail: line 3: it is not written in plain numbers and strings",
+        "score": "not yet: there is no DIAGNOSES['score'] = {...}",
+    }
 
 
 def test_a_file_that_is_no_python_says_so_once():

@@ -87,7 +87,9 @@ def test_what_is_blocked_is_neither_zero_nor_pass(tmp_path):
     course.hand_in("anna", nbformat.writes(as_notebook("ring", solution("ring"))))
     done = course.run("grade", "ring", "--unsafe")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].split() == ["anna", "FAIL", "blocked", "0", "2"]
+    row, why = done.stdout.splitlines()[-2:]
+    assert row.split() == ["anna", "FAIL", "blocked", "0", "2"]
+    assert why == "blocked (1): needs 2 GPUs, here is none"
     book = Gradebook(f"sqlite:///{course.classroom}/gradebook.db")
     grade = book.find_grade("any_length", "ring", "ring", "anna")
     assert (grade.auto_score, grade.needs_manual_grade) == (None, True)

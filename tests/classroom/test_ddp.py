@@ -20,6 +20,7 @@ SHARE = """        for tensor in [*module.parameters(), *module.buffers()]:
 """
 INIT = "        self.syncing = True\n        self.ready"
 HOOK = "            parameter.register_post_accumulate_grad_hook(self.on_gradient)\n"
+FORWARD = "    def forward(self, *args, **kwargs):\n"
 READY = "        self.ready[parameter] = True\n"
 FLAT = "        flat = torch.cat([gradient.flatten() for gradient in gradients])\n"
 SEND = "        self.sent.append((flat, dist.all_reduce(flat, async_op=True)))\n"
@@ -113,6 +114,17 @@ RIGHT = {
             "            grads = [p.grad for p in bucket]\n"
             "            nn.utils.vector_to_parameters(mean, grads)\n",
         ),
+    ],
+    "hooks of one step": [
+        (HOOK, "            self.handles = []\n"),
+        (
+            FORWARD,
+            f"{FORWARD}        hook = self.on_gradient\n"
+            "        for p in self.parameters:\n"
+            "            handle = p.register_post_accumulate_grad_hook(hook)\n"
+            "            self.handles.append(handle)\n",
+        ),
+        (LOOP, f"        [handle.remove() for handle in self.handles]\n{LOOP}"),
     ],
     "looks, and divides before it sends": [
         (SEND, f"        flat /= dist.get_world_size()\n{SEND}"),

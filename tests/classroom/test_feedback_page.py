@@ -6,7 +6,7 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 
 from course import as_notebook, solution, starter  # noqa: E402
 from nbformat import NotebookNode, reads, writes  # noqa: E402
-from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
+from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
 
 from classroom.engine import preprocessors  # noqa: E402
 from classroom.engine.judge import Report  # noqa: E402
@@ -47,56 +47,68 @@ def test_what_is_staged_is_ours_but_for_programs_and_the_time(
     assert when == "2026-03-06 11:00:00.500000 UTC"
 
 
-def graded(name: str, score: float, line: str, end: str = "") -> dict:
-    outputs = [new_output("stream", name="stdout", text=f"{name}, 2 ranks: {line}\n")]
-    if end:
-        outputs.append(new_output("error", ename=end, evalue=name, traceback=[end]))
+def graded(name: str, score: float) -> NotebookNode:
     known = {"grade": True, "grade_id": name, "points": 2, "score": score}
-    return new_code_cell(metadata={"nbgrader": known}, outputs=outputs)
+    return new_code_cell(metadata={"nbgrader": known})
 
 
-def test_the_page_begins_with_every_verdict():
-    cells = [
-        graded("right", 2, "pass"),
-        graded("any_length", 0, "fail: rank 0 waits", end="fail"),
-        graded("any_dtype", 0, "not yet", end="not yet"),
-        graded("messages", 0, "blocked: needs 2 GPUs"),
+@pytest.fixture
+def page(monkeypatch):
+    """Return a function: by criterion the last line of the report, then the page."""
+
+    def begun(note: str = "", **lines: str) -> NotebookNode:
+        criteria = {
+            name: {"points": 2, "state": line.partition(":")[0], "lines": [line]}
+            for name, line in lines.items()
+        }
+        for name, found in criteria.items():
+            found["lines"] = [f"{name}, 2 ranks: {line}" for line in found["lines"]]
+        report = Report("ring", "anna", "", note, criteria=criteria)
+        monkeypatch.setattr(preprocessors, "read", lambda path: report)
+        about = {"assignment": "ring", "student": "anna"}
+        resources = {"inlining": {"css": []}, "nbgrader": about}
+        cells = [graded(name, 2 * (line == "pass")) for name, line in lines.items()]
+        found, resources = Page().preprocess(new_notebook(cells=[*cells]), resources)
+        assert resources["inlining"]["css"] == [STYLE] and found.cells[1:] == cells
+        return found.cells[0].source.splitlines()
+
+    return begun
+
+
+def test_the_page_begins_with_every_verdict_and_its_reason(page):
+    lines = page(
+        right="pass",
+        any_length="fail: rank 0 waits\n  at `a|b`",
+        any_dtype="not yet: no stub",
+        messages="blocked: needs 2 GPUs",
+        in_place=f"fail: {'x ' * 200}",
+    )
+    assert lines[2:-1] == [
+        "| [right](#right) | pass | 2 of 2 |  |",
+        "| [any_length](#any_length) | fail | 0 of 2 | `rank 0 waits at 'a/b'` |",
+        "| [any_dtype](#any_dtype) | not yet | 0 of 2 | `no stub` |",
+        "| [messages](#messages) | blocked | 0 of 2 | `needs 2 GPUs` |",
     ]
-    resources = {"inlining": {"css": []}}
-    page, resources = Page().preprocess(new_notebook(cells=[*cells]), resources)
-    assert page.cells[0].source.splitlines()[2:] == [
-        "| [right](#right) | pass | 2 of 2 |",
-        "| [any_length](#any_length) | fail | 0 of 2 |",
-        "| [any_dtype](#any_dtype) | not yet | 0 of 2 |",
-        "| [messages](#messages) | blocked | 0 of 2 |",
-    ]
-    assert page.cells[1:] == cells
-    assert resources["inlining"]["css"] == [STYLE]
+    assert lines[-1].endswith("x x …` |") and len(lines[-1]) < 200
 
 
-def test_what_a_program_says_makes_no_verdict():
-    cell = graded("right", 0, "fail: rank 0: OSError: x: blocked: y", end="fail")
-    resources = {"inlining": {"css": []}}
-    page, _ = Page().preprocess(new_notebook(cells=[cell]), resources)
-    assert page.cells[0].source.endswith("| [right](#right) | fail | 0 of 2 |")
+def test_what_a_program_says_makes_no_verdict(page):
+    *_, line = page(right="fail: rank 0: OSError: x: blocked: y")
+    assert line.endswith("| fail | 0 of 2 | `rank 0: OSError: x: blocked: y` |")
+
+
+def test_the_page_begins_with_what_is_wrong_with_the_files(page):
+    note = "2 cells write ring.py: the last one counts"
+    assert page(note, right="pass")[0] == note
 
 
 def test_only_our_own_cells_have_hidden_tests():
     mark = "### BEGIN HIDDEN TESTS"
     case = f"check(\n    {mark}\n    seed\n    ### END HIDDEN TESTS\n)"
-    tests = graded("right", 2, "pass") | {"source": case}
+    tests = graded("right", 2) | {"source": case}
     cells = [new_code_cell(f"{mark}\nx = 1"), NotebookNode(tests)]
     page, _ = ClearOurHiddenTests().preprocess(new_notebook(cells=cells), {})
     assert [cell.source for cell in page.cells] == [f"{mark}\nx = 1", "check(\n)"]
-
-
-def test_the_page_begins_with_what_is_wrong_with_the_files():
-    first = graded("right", 2, "pass")
-    note = "2 cells write ring.py: the last one counts"
-    first.outputs[0].text = f"{note}\n{first.outputs[0].text}"
-    resources = {"inlining": {"css": []}}
-    page, _ = Page().preprocess(new_notebook(cells=[first]), resources)
-    assert page.cells[0].source.splitlines()[0] == note
 
 
 def shown(**lines: str) -> dict[str, str]:

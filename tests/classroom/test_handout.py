@@ -115,12 +115,18 @@ def test_it_holds_what_it_should_and_nothing_else(handed):
         assert written <= files, lesson
 
 
-def test_what_judges_the_assignments_gives_no_answer_away(tmp_path):
-    """Of all of them: by chance a line is that of a mistake, and nobody gets a zip."""
+def test_no_assignment_gives_an_answer_away(tmp_path):
+    """Else nobody gets a zip: by chance a case that is shown is a hidden one, or a line
+    of what judges is that of a solution.
+    """
     for name, file in handout.contents(names()).items():
         if name.startswith("classroom/"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, tmp_path / name)
+    for name in names():
+        cells = nbformat.read(notebook("source", name), as_version=4).cells
+        shown = [leaks.HIDDEN.sub("", leaks.SOLUTION.sub("", c.source)) for c in cells]
+        (tmp_path / f"{name}.txt").write_text("\n".join(shown))
     assert leaks.leaks(tmp_path) == []
 
 

@@ -64,7 +64,10 @@ HOSTILE = {
     ),
     "leaves with 0": ("os._exit(0)", "ended before it had given its result"),
     "kills its parent": ("os.kill(os.getppid(), 9)\n    time.sleep(60)", "fail: "),
-    "kills everybody": ("os.kill(-1, 9)", "fail: "),
+    "kills everybody": (
+        "os.kill(-1, 9)",
+        "the run broke off: one of its processes has killed the others",
+    ),
     "kills process 1": ("os.kill(1, 9)\n    raise OSError('it lives')", "it lives"),
     "patches the harness": (
         "import ranks\n    ranks.give.__code__ = (lambda **values: None).__code__",
@@ -111,6 +114,16 @@ def test_a_hostile_program_fails(name):
     verdict = tried(f"{HEAD}{DEF}    {body}\n")
     assert verdict.state == "fail", verdict
     assert words in str(verdict)
+
+
+def test_who_forks_without_end_is_ended_at_the_limit_of_processes():
+    """And not at that of seconds: meanwhile all of them would want the cores."""
+    text = f"{HEAD}{DEF}    {HOSTILE['forks without end'][0]}\n"
+    limits = replace(LIMITS, tasks=80)
+    with closing(box(RING, {"ring.py": text}, limits)) as rig:
+        verdict = try_case(rig, "right", CASE)
+        assert "it had more than 80 processes" in str(verdict)
+        assert rig._group.seconds() < 4, "of a core"
 
 
 def in_turn(text: str, *lengths: int) -> list[str]:
@@ -320,7 +333,7 @@ def test_nothing_of_the_course_is_in_sight(tmp_path):
     secret.write_text("grades")
     (ROOT / "classroom" / "submitted").mkdir(exist_ok=True)
     ours = "source", "submitted", "engine/rig.py", "engine/judge.py"
-    ours += "assignments/ring/criteria.py", "assignments/ring/mistakes.py"
+    ours += "assignments/ring/criteria.py", "assignments/ring/mistakes.diff"
     hidden = [secret, ROOT / "tests", ROOT / "README.md"]
     hidden += [ROOT / "classroom" / name for name in ours]
     assert all(path.exists() for path in hidden)

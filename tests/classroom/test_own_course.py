@@ -4,6 +4,7 @@ import csv
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import nbformat
@@ -84,10 +85,7 @@ with wired(given) as line:
     if line:
         give(result=answer("gathered.py").all_gather(torch.from_numpy(given["x"])))
 """,
-    "mistakes.py": """
-from classroom.engine.assignment import mistakes
-
-MISTAKES = mistakes('''
+    "mistakes.diff": """
 @@ right: one step
 -    for step in range(world_size - 1):
 +    for step in range(1):
@@ -95,7 +93,6 @@ MISTAKES = mistakes('''
 @@ right: one step too many
 -    for step in range(world_size - 1):
 +    for step in range(world_size):
-''')
 """,
 }
 
@@ -194,11 +191,12 @@ def test_from_release_to_grades_beside_the_lab(course, tmp_path):
     assert "### YOUR CODE" in released and "NotImplementedError" in released
     assert "SOLUTION" not in released and "HIDDEN" not in released
     assert "range(world_size - 1)" not in released and "777" not in released
-    told = "from classroom.engine import handout\n"
-    told += "print(*handout.contents(['gathered']), sep='\\n')"
-    given = course.run("-c", told).splitlines()
-    assert "classroom/assignments/gathered/criteria.py" in given
-    assert "classroom/assignments/gathered/mistakes.py" not in given
+    course.engine("handout", "gathered")
+    with zipfile.ZipFile(course.folder / "handout/ddp-lab-students.zip") as archive:
+        given = archive.namelist()
+    assert "ddp-lab/assignments/gathered/gathered.ipynb" in given
+    assert "ddp-lab/classroom/assignments/gathered/criteria.py" in given
+    assert not any("mistakes" in path for path in given)
 
     course.hand_in("anna", nbformat.writes(source()))
     course.hand_in("bert", released)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from classroom.engine import judge, runner
-from classroom.engine.assignment import LAB, names
+from classroom.engine.assignment import LAB, mistakes, names
 from classroom.engine.modules import imported
 from classroom.engine.rig import BESIDE
 
@@ -48,7 +48,8 @@ def test_every_assignment_has_a_folder_and_a_notebook():
 def test_an_assignment_is_whole_and_knows_no_other(name):
     folder = LAB / "assignments" / name
     found = {path.name: ours(path) for path in folder.glob("*.py")}
-    assert found.keys() >= {"__init__.py", "criteria.py", "harness.py", "mistakes.py"}
+    assert found.keys() >= {"__init__.py", "criteria.py", "harness.py"}
+    assert mistakes(name)
     known = f"classroom.assignments.{name}", "classroom.engine."
     known += ("classroom.assignments.beside.", "ddp_lab.gpt")  # the lessons' model
     assert all(

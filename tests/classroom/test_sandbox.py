@@ -204,6 +204,13 @@ def test_a_python_above_the_lab_does_not_show_it(monkeypatch):
     assert not any(sys.prefix.startswith(path) for path in sandbox._python())
 
 
+def test_bubblewrap_is_found_where_the_judge_finds_it(monkeypatch):
+    """A run has another PATH."""
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: f"/opt/my/{name}")
+    words = sandbox._bwrap(sandbox.Limits(), "recorder", Path("etc"))
+    assert words[0] == "/opt/my/bwrap"
+
+
 def test_a_run_that_measures_time_has_the_machine_for_itself():
     slots, order = sandbox._Slots(2), []
 
@@ -221,7 +228,7 @@ def test_a_run_that_measures_time_has_the_machine_for_itself():
         alone.join(0.3), later.join(0.3)
         assert order == []
     alone.join(), later.join()
-    assert order == ["alone", "later"] and slots.free == 2
+    assert order == ["alone", "later"] and slots._free._value == 2
 
 
 def test_the_scratch_folder_has_one_name():

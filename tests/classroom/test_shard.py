@@ -161,6 +161,14 @@ def test_another_style_passes_every_case(criterion):
         assert found.state == "pass", (case, found)
 
 
+def test_what_has_no_gradient_need_not_be_sent():
+    loop = "        for parameter, owner in self.owner.items():\n"
+    left_out = f"{loop}            if parameter.grad is None: continue\n"
+    (cell,) = (cell for cell in cells("shard") if cell.name == "odd")
+    found = verdict("shard", changed("shard", (loop, left_out)), "odd", cell.cases)
+    assert found.state == "pass", found
+
+
 @pytest.mark.parametrize("what", KEPT)
 def test_what_is_kept_is_weighed(what):
     criterion, old, new = KEPT[what]

@@ -70,6 +70,15 @@ def test_the_steps_may_be_listed_first(criterion):
     assert tried(answer, criterion) == "pass"
 
 
+def test_a_cut_may_be_numpy_s():
+    each = "    each, more = divmod(layers, world_size)\n"
+    sums = (
+        "    import numpy\n    sizes = [each + (r < more) for r in range(world_size)]\n"
+    )
+    sums += "    return numpy.cumsum([0, *sizes])\n"
+    assert tried(changed("split", (each, each + sums)), "cut") == "pass"
+
+
 @pytest.mark.parametrize("reentrant", some([True, False], True))
 def test_activations_may_be_computed_anew(reentrant):
     stage = f"checkpoint(self.stage, x.requires_grad_(), use_reentrant={reentrant})"

@@ -63,7 +63,7 @@ class Net(nn.Module):
         registered: the layers in the order of `parameters()`, if that is another.
         frozen: layers that are not trained.
         tied: pairs of layers of one shape: the first uses the second's weight.
-        heads: how many maps to one number there are; see `forward`.
+        heads: how many there are, of one number, two, three, ...; see `forward`.
         norm: whether there is a BatchNorm, which has buffers, after the layers.
     """
 
@@ -90,12 +90,12 @@ class Net(nn.Module):
             weight = self.get_parameter(f"layer_{other}.weight")
             self.get_submodule(f"layer_{one}").weight = weight
         for head in range(heads):
-            self.add_module(f"head_{head}", Layer(sizes[-1], 1, kind, False))
+            self.add_module(f"head_{head}", Layer(sizes[-1], 1 + head, kind, False))
         self.norm = nn.BatchNorm1d(sizes[-1]) if norm else nn.Identity()
         self.register_buffer("mask", torch.ones(sizes[-1]), persistent=False)
 
     def forward(self, x: torch.Tensor, heads: Sequence[int] = ()) -> torch.Tensor:
-        """Return (batch, len(heads)), or without heads the last layer's output."""
+        """Return these heads side by side, or without heads the last layer's output."""
         for layer in range(self.depth):
             x = torch.tanh(self.get_submodule(f"layer_{layer}")(x))
             x = Factor.apply(x, lambda x: 1, partial(self.back, layer))
@@ -134,6 +134,12 @@ def gradients(net: nn.Module) -> np.ndarray:
     return flat(torch.zeros_like(p) if p.grad is None else p.grad for p in trained)
 
 
+def hooks(net: nn.Module) -> int:
+    """How many hooks its parameters have."""
+    kinds = "_backward_hooks", "_post_accumulate_grad_hooks"
+    return sum(len(getattr(p, kind) or ()) for p in net.parameters() for kind in kinds)
+
+
 class Training:
     """The steps of a plan on this rank.
 
@@ -158,17 +164,13 @@ class Training:
         no_sync: Callable[[], AbstractContextManager],
         finish: Callable[[], object],
     ) -> dict[str, Any]:
-        """Take all steps; return the gradients by step, for `give`.
-
-        Args:
-            model: what is called with the samples; it contains `net`.
-            no_sync: of the student's.
-            finish: of the student's, which is called after the last backward().
+        """Take all steps with the student's model, which contains `net`; return by step
+        the gradients and how many hooks there are, for `give`.
         """
         trained = [p for p in self.net.parameters() if p.requires_grad]
         frozen = [p for p in self.net.parameters() if not p.requires_grad]
         optimizer = torch.optim.SGD(trained, lr=self.given["rate"])
-        grads, stray = [], False
+        grads, hooked, stray = [], [], False
         for number, plan in enumerate(self.given["plan"]):
             optimizer.zero_grad()
             self.line.ask("meet", number)  # all ranks begin together
@@ -177,9 +179,10 @@ class Training:
             finish()
             stray |= any(p.grad is not None for p in frozen)
             grads.append(gradients(self.net))
+            hooked.append(hooks(self.net))
             optimizer.step()
             print("", flush=True)  # a sign of life
-        return {"grads": np.array(grads), "stray": stray}
+        return {"grads": np.array(grads), "hooks": hooked, "stray": stray}
 
     def passes(self, number: int, plan: dict, model: nn.Module, no_sync: Any) -> None:
         """Backward for each micro-batch, the last one outside no_sync()."""

@@ -422,12 +422,7 @@ class Sent(dist.Work):
 
 
 class Wire(_GROUP):
-    """A process group whose calls go over the machine's wire.
-
-    Args:
-        line: to the machine.
-        lazy: whether results are; see `Sent`.
-    """
+    """A process group whose calls go over the machine's wire."""
 
     group_name = "wire"
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from classroom.engine.recorder import Reply
 from classroom.engine.rig import Outcome, Rig
 
 ALL = "all_reduce", "broadcast", "all_gather", "gather"
@@ -16,7 +15,6 @@ def wired(
     rig: Rig,
     given: list[dict],
     timeout: float = 20,
-    reply: Reply | None = None,
     machine: Mapping[str, Any] | None = None,
     calls: Sequence[str] = ALL,
 ) -> tuple[Outcome, list[dict]]:
@@ -28,17 +26,14 @@ def wired(
     has failed, whatever it ends with.
 
     Args:
-        rig: where.
         given: the inputs by rank.
-        timeout: seconds of silence.
-        reply: what answers the ranks' questions.
         machine: arguments of `Machine`, and whether results are `lazy`.
         calls: the collective calls that the wire carries, beside a barrier.
     """
     ranks = len(given)
     about = {"ranks": ranks, "calls": [*calls], **(machine or {})}
     inputs = [{"machine": about} | one for one in [*given, {}]]
-    outcome = rig.run(ranks + 1, inputs, timeout=timeout, reply=reply)
+    outcome = rig.run(ranks + 1, inputs, timeout=timeout)
     failure = outcome.failure
     if failure:  # where the machine stood is nothing to the student
         stands = rf"\n  (?:rank {ranks}: )?[^\n]*wire\.py:[^\n]*"

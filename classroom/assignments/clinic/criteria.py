@@ -7,6 +7,7 @@ cured program is called with other data and other ranks than the sick one ever s
 import ast
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -47,37 +48,30 @@ LATE = 2.0  # seconds, longer than any nap
 # --- diagnoses ---
 
 
-def diagnoses(text: str) -> dict[str, dict]:
-    """Return what `text` assigns as DIAGNOSES[patient] = {...}, without executing it.
-
-    A dictionary of all patients at once will do as well. What is no literal is skipped.
-
-    Raises:
-        ValueError: if it is no Python, and why.
+def diagnoses(text: str) -> dict[Any, ast.expr]:
+    """Return by patient the expression that `text` assigns to DIAGNOSES[patient], or
+    has in a dictionary of all patients.
     """
-    found: dict[str, dict] = {}
-    try:
-        statements = parsed(text).body
-    except SyntaxError as error:
-        raise ValueError(f"line {error.lineno}: {error.msg}") from None
-    except (RecursionError, MemoryError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
-    for statement in statements:
-        if not isinstance(statement, ast.Assign):
-            continue
-        try:
-            value = ast.literal_eval(statement.value)
-            for target in statement.targets:
-                if isinstance(target, ast.Subscript):
-                    found[ast.literal_eval(target.slice)] = value
-                elif isinstance(value, dict):
-                    found |= value
-        except (ValueError, TypeError, RecursionError, MemoryError):
-            continue
+    found: dict[Any, ast.expr] = {}
+    for statement in parsed(text).body:
+        match statement:
+            case ast.Assign([ast.Subscript(slice=ast.Constant(patient))], value):
+                found[patient] = value
+            case ast.Assign(_, ast.Dict(keys, values)):
+                pairs = zip(keys, values, strict=True)
+                found |= {k.value: v for k, v in pairs if isinstance(k, ast.Constant)}
     return found
 
 
-def _malformed(given: dict) -> str | None:
+def plain(expression: ast.expr) -> Any:
+    """Return the value of a literal, or of dict(name=literal, ...), unexecuted."""
+    match expression:
+        case ast.Call(ast.Name("dict"), [], keywords):
+            return {each.arg: ast.literal_eval(each.value) for each in keywords}
+    return ast.literal_eval(expression)
+
+
+def _malformed(given: Any) -> str | None:
     """Return what is wrong with the form of a diagnosis."""
     if not isinstance(given, dict) or set(given) != {"rank", "line", "cause"}:
         return "expected a dictionary with rank, line and cause"
@@ -99,13 +93,21 @@ def _diagnosis(patient: str) -> Callable[..., Verdict]:
         Without a cause to compare with, only the form is looked at.
         """
         try:
-            given = diagnoses(rig.programs[PROGRAMS["diagnosis"]]).get(patient)
-        except ValueError as error:
+            written = diagnoses(rig.programs[PROGRAMS["diagnosis"]]).get(patient)
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            told = f"{type(error).__name__}: {error}"
+            if isinstance(error, SyntaxError):
+                told = f"line {error.lineno}: {error.msg}"
             if patient != PATIENTS[0]:  # once is enough
-                return fail(f"diagnosis.py is no Python: see {PATIENTS[0]}_diagnosis")
-            return fail(f"diagnosis.py is no Python: {error}")
-        if given is None:
-            return Verdict("not yet", f"there is no DIAGNOSES[{patient!r}]")
+                told = f"see {PATIENTS[0]}_diagnosis"
+            return fail(f"diagnosis.py is no Python: {told}")
+        if written is None:
+            return Verdict("not yet", f"there is no DIAGNOSES[{patient!r}] = {{...}}")
+        try:
+            given = plain(written)
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            told = "it is not written in plain numbers and strings"
+            return fail(f"line {written.lineno}: {told}")
         if words := _malformed(given):
             return fail(words)
         if not cause:
@@ -142,19 +144,13 @@ def _treat(
     return outcome
 
 
-def _near(
-    expected: np.ndarray | list[np.ndarray], outcome: Outcome, name: str
-) -> Verdict:
-    """Compare what each rank gave as `name`, in whichever float it is."""
+def _near(expected: Any, outcome: Outcome, name: str) -> Verdict:
+    """Compare float64s with what each rank gave as `name`, in whichever float."""
     for given in outcome.outputs:
         got = given.get(name)
         if isinstance(got, np.ndarray) and got.dtype.kind == "f":
             given[name] = got.astype(np.float64)
-    if isinstance(expected, list):
-        truth: list | np.ndarray = [one.astype(np.float64) for one in expected]
-    else:
-        truth = expected.astype(np.float64)
-    return compare_all(truth, outcome, name, rtol=ROUNDING)
+    return compare_all(expected, outcome, name, rtol=ROUNDING)
 
 
 def goal_cure(rig: Rig, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
@@ -260,20 +256,17 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
                 raise
             words = "rank 0 does not search while the sum travels"
             return fail(f"{words}\n{decided.verdict.words}")
-        verdict = _near(x.sum(0) / ranks, outcome, "mean")
+        verdict = _near(x.mean(0, dtype=np.float64), outcome, "mean")
         if verdict.state == "pass":
-            verdict = _near([np.array(own.max()) for own in x], outcome, "largest")
+            largest = [np.array(own.max(), np.float64) for own in x]
+            verdict = _near(largest, outcome, "largest")
         if verdict.state != "pass":
             break
     return verdict
 
 
 def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
-    """accuracy() is the share of hits among all ranks' answers.
-
-    Args:
-        samples: by rank, as in "3 + 5".
-    """
+    """accuracy() is the share of hits among all ranks' answers."""
     draw = rig.draw(seed)
     counts = [int(count) for count in samples.split("+")]
     hits = [draw.integers(0, 2, count) for count in counts]

@@ -67,12 +67,7 @@ class Saved:
 
 
 class Steps:
-    """Takes the steps of one training; keeps what the judge wants to see.
-
-    Args:
-        program: the student's.
-        given: the inputs; see `main`.
-    """
+    """Takes the steps of one training; keeps what the judge wants to see."""
 
     def __init__(self, program: Any, given: dict):
         self.given, self.kept = given, dict[str, Any]()

@@ -36,6 +36,7 @@ LIBRARY = """
 STARTS = "subprocess.Popen", "os.posix_spawn", "os.fork"  # of a process; see sys.audit
 KEPT = 300  # characters of what a launcher or a rank says
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
+UNKNOWN: dict[str, Any] = {"code": None, "error": None, "stays": []}  # of launch()
 TOY = """
 import json, os, signal, socket, sys, time
 
@@ -169,7 +170,7 @@ class Job:
             # Who draws a port without asking the system draws the same one again.
             random.seed(self.number)
             np.random.seed(self.number)
-            report: dict[str, Any] = {"code": None, "error": None}
+            report = {**UNKNOWN}
             try:
                 if self.plan["signals"] == 0:
                     self._strike()
@@ -184,6 +185,7 @@ class Job:
                         text += f" (launcher.py:{entry.lineno})"
                         break
                 report["error"] = text[:KEPT]
+            report["stays"] = [name for name in TOLD if name in variables]
             line.sendall(json.dumps(report).encode() + b"\n")
         os._exit(0)
 
@@ -224,13 +226,16 @@ class Job:
                 more = {name: self.plan[name] for name in ("lines", "binds")}
                 toy.tell(toy.facts["act"] | more)
 
+    def printed(self, name: str) -> str:
+        """Return what the launcher and its ranks have printed to a stream."""
+        path = self.folder / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
     def said(self) -> Counter[str]:
         """Return how many lines of each rank have come through on which stream."""
         found: Counter[str] = Counter()
         for name in ("out", "err"):
-            path = self.folder / name
-            text = path.read_text(errors="replace") if path.exists() else ""
-            said = re.findall(rf"rank (\d+) says \d+ on {name}", text)
+            said = re.findall(rf"rank (\d+) says \d+ on {name}", self.printed(name))
             found.update(f"{rank} {name}" for rank in said)
         return found
 
@@ -247,7 +252,7 @@ class Job:
             if pid:
                 self.pid, ended = 0, os.waitstatus_to_exitcode(status)
                 how = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
-                self.report = {"code": None, "error": f"has ended its process: {how}"}
+                self.report = UNKNOWN | {"error": f"has ended its process: {how}"}
         return bool(self.report)
 
     def ready(self) -> bool:
@@ -287,9 +292,10 @@ class Job:
         self.late = not self.ended()
         time.sleep(0.2)  # a rank that is just being started calls
         wait_for(self.alone, 0 if self.late else 1)  # one may be about to end
-        report = self.report or {"code": None, "error": None}
-        facts = {"late": self.late, "there": self.there, "job": self.number}
-        say("job", **report, **facts, live=self.live, said=self.said())
+        errors = re.sub(r"rank \d+ says .*\n", "", self.printed("err"))[:KEPT]
+        facts = UNKNOWN | (self.report or {}) | {"late": self.late, "there": self.there}
+        facts |= {"job": self.number, "live": self.live, "said": self.said()}
+        say("job", **facts, errors=errors)
         first = min((toy.told for toy in self.toys if toy.told), default=0.0)
         for toy in sorted(self.toys, key=lambda toy: toy.facts["env"].get("RANK", "")):
             env = toy.facts["env"]
@@ -305,11 +311,6 @@ class Job:
         for toy in self.toys:
             if toy.left() == "still runs":
                 os.kill(toy.facts["pid"], signal.SIGKILL)
-
-    def port(self) -> int:
-        """Return at which port its ranks would have met; 0 if there was none."""
-        ports = [toy.facts["env"].get("MASTER_PORT", "") for toy in self.toys]
-        return int(ports[0]) if ports and ports[0].isdigit() else 0
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
@@ -339,8 +340,9 @@ def main() -> None:
         if any(job.late or not job.pid for job in jobs):
             break
         for job in jobs:  # from here on somebody else has the port
-            with suppress(OSError, OverflowError):
-                taken.append(socket.create_server(("127.0.0.1", job.port())))
+            with suppress(OSError, OverflowError, ValueError, LookupError):  # no port
+                port = int(job.toys[0].facts["env"]["MASTER_PORT"])
+                taken.append(socket.create_server(("127.0.0.1", port)))
     say("told")
     for job in jobs:
         job.line.close()

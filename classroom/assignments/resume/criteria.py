@@ -130,12 +130,7 @@ def truth(ranks: int, job: dict, pushes: Pushes) -> tuple[list[str], np.ndarray]
 
 class Lives:
     """The lives of one training, each of which goes on from what the last one left.
-
-    Args:
-        rig: where they run.
-        ranks: how many.
-        seed: of the case.
-        job: arguments of the program's `Job`, without its seed.
+    `job` has the arguments of the program's `Job`, but for its seed.
     """
 
     def __init__(self, rig: Rig, *, ranks: int, seed: int = 1, **job: Any):
@@ -325,11 +320,8 @@ def _damaged(
             harmed[name] = data[:kept] + (end or b"") if kept else end
     if not harmed:
         return fail(f"the checkpoint of step {last} has left no file")
-    tries = (
-        [harmed]
-        if file == "every"
-        else [{n: harmed[n]} for n in [*harmed][:ONE_BY_ONE]]
-    )
+    tries = [{name: harmed[name]} for name in [*harmed][:ONE_BY_ONE]]
+    tries = [harmed] if file == "every" else tries
     starts = {before}
     if len(tries) > 1:  # the damaged one may be of no account
         starts.add(last)

@@ -52,9 +52,7 @@ def die_before_change(number: int, folder: Path) -> None:
         if event not in CHANGES or event == "open" and not args[2] & WRITES:
             return
         path = args[1 if event == "os.rename" else 0]
-        if isinstance(path, int) or not os.path.realpath(os.fsdecode(path)).startswith(
-            place
-        ):
+        if isinstance(path, int) or place not in os.path.realpath(os.fsdecode(path)):
             return  # not the training's
         made += 1
         if made == number:

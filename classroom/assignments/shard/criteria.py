@@ -29,6 +29,7 @@ WORDS = {
     "gamma": "a scheduler with {}",
     "frozen": "{} frozen",
     "without": "no gradient at [step, parameter] {}",
+    "zeros": "a gradient of zeros at [step, parameter] {}",
     "saved": "the state after {} steps",
     "loaded": "loaded after {} steps",
     "million": "{} million numbers",
@@ -45,16 +46,8 @@ SILENCE = 40  # seconds of silence; on a busy machine many messages take their t
 
 
 class Case:
-    """The inputs of one run, and the truth.
-
-    Args:
-        rig: which draws.
-        ranks: how many.
-        shapes: of the parameters.
-        steps: how many are taken.
-        inner: the class of the optimizer, a key of OPTIONS.
-        seed: of the case.
-        more: other inputs of the harness; see its `main`.
+    """The inputs of one run, drawn by `seed`, and the truth. What is not named here is
+    another input of the harness; see its `main`.
     """
 
     def __init__(
@@ -75,7 +68,7 @@ class Case:
         self.given |= {"steps": steps, "options": OPTIONS[inner], "frozen": []}
         every = {"at": 0, "params": [*range(len(shapes))], "options": {}}
         self.given |= {"groups": [every], "gamma": None, "save": False}
-        self.given |= {"weigh": False, "resume": False, "plain": False}
+        self.given |= {"weigh": False, "resume": False, "plain": False, "zeros": []}
         self.given |= {"without": [[]] * steps, "changes": [[]] * steps} | more
         self.given |= {"common": int(draw.integers(2**62))}
         self.seeds = [int(seed) for seed in draw.integers(2**62, size=ranks)]
@@ -118,11 +111,8 @@ class Case:
 
 
 class Truth:
-    """What the ranks should hold, and which of them has made it.
-
-    Args:
-        case: the case.
-        load: a state with which each optimizer begins.
+    """What the ranks should hold, and which of them has made it, where each optimizer
+    begins with the state `load`.
     """
 
     def __init__(self, case: Case, load: dict | None = None):
@@ -250,8 +240,7 @@ def _kept(
     """Let each rank grow by its share of what AdamW remembers, and by so many `copies`
     of all parameters.
 
-    Counted is what the system gave to the process. That finds every mistake, and no
-    forger, who may keep a state on the wire or draw the gradients once more.
+    Counted is what the system gave to the process.
     """
     shapes = [[PIECE]] * round(million * rig.draw(seed).uniform(0.8, 1.2) * 1e6 / PIECE)
     more: dict = {"ranks": ranks, "shapes": shapes, "seed": seed, "steps": 3}
@@ -321,7 +310,9 @@ def groups(
 
 
 def odd(rig: Rig, *, without: Sequence[list[int]] = (), **given: Any) -> Verdict:
-    """What is frozen, or has no gradient, stays; a rank may own no parameter."""
+    """What is frozen, or has no gradient, stays; zeros are a gradient like any other. A
+    rank may own no parameter.
+    """
     by_step = [[i for at, i in without if at == step] for step in range(4)]
     return equal(rig, without=by_step, steps=4, **given)
 

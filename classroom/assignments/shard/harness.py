@@ -19,10 +19,8 @@ LIBRARY = "torch.distributed.optim torch.distributed.fsdp torch.distributed._com
 
 
 class Training:
-    """The parameters of one rank, its gradients, and the steps taken with them.
-
-    Args:
-        given: the inputs; see `main`. The seeds are taken out of it.
+    """The parameters of one rank, its gradients, and the steps taken with them; the
+    seeds are taken out of what is given.
     """
 
     def __init__(self, given: dict):
@@ -70,18 +68,20 @@ class Training:
                 optimizer.add_param_group(group)
             for place, name, value in self.given["changes"][step]:
                 optimizer.param_groups[place][name] = value
-            self.put_gradients(self.given["without"][step])
+            self.put_gradients(step)
             optimizer.step()
             if scheduler:
                 scheduler.step()
             yield self.row()
 
-    def put_gradients(self, without: list[int]) -> None:
-        """Give new gradients to all parameters but those with these numbers."""
+    def put_gradients(self, step: int) -> None:
+        """Give new gradients to all parameters but those without one in this step."""
         pairs = zip(self.parameters, self.drawn(self.draw), strict=True)
         for number, (parameter, gradient) in enumerate(pairs):
-            left_out = number in without or not parameter.requires_grad
-            parameter.grad = None if left_out else gradient
+            gradient *= [step, number] not in self.given["zeros"]
+            left_out = number in self.given["without"][step]
+            trained = parameter.requires_grad and not left_out
+            parameter.grad = gradient if trained else None
 
     def row(self) -> np.ndarray:
         """Return all parameters in a row."""
@@ -135,11 +135,12 @@ def main() -> None:
     """Inputs: shapes of the parameters and their dtype; inner, the name of a class, and
     its options; groups, each with the numbers of its params, its own options and the
     step `at` which it comes; plain, whether the only group comes as its parameters
-    alone; frozen numbers; by step, the numbers `without` a gradient; by step, the
-    changes of options [group, name, value]; gamma of a scheduler; steps; the seed of
-    this rank, and one that all have in common; a checkpoint, or none; save, whether one
-    is asked for; weigh, whether memory is measured before there is an optimizer and
-    after two steps; resume, whether it has loaded and saved a state then.
+    alone; frozen numbers; by step, the numbers `without` a gradient; zeros, [step,
+    number] where it is zeros; by step, the changes of options [group, name, value];
+    gamma of a scheduler; steps; the seed of this rank, and one that all have in common;
+    a checkpoint, or none; save, whether one is asked for; weigh, whether memory is
+    measured before there is an optimizer and after two steps; resume, whether it has
+    loaded and saved a state then.
     """
     from ranks import answer, give, give_back_at_once, inputs, weigh
     from tensors import tensor_bytes

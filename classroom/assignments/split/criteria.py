@@ -61,8 +61,6 @@ class Case:
         self.rig, self.ranks, self.plan = rig, len(stages), plan
         self.widths, self.rows = widths, rows
         self.bounds = [0, *accumulate(stages)]
-        if self.bounds[-1] != len(widths) - 1:
-            raise ValueError(f"{self.bounds[-1]} layers, {len(widths)} widths")
         self.whole = network(widths)
         size = sum(p.numel() for p in self.whole.parameters())
         self.params = draw.normal(scale=0.5, size=size).astype(np.float32)
@@ -152,11 +150,7 @@ class Case:
         for rank, events in enumerate(outcome.events):
             asked = [event for event in events if event.get("what") == "ask"]
             begun = {e["number"]: e for e in reversed(asked) if e["step"] == "F"}
-            diary = [
-                event
-                for event in asked
-                if event["step"] != "F" or event is begun[event["number"]]
-            ]
+            diary = [e for e in asked if e["step"] != "F" or e is begun[e["number"]]]
             steps = sorted((event["step"], event["number"]) for event in diary)
             if steps != [(step, i) for step in "BF" for i in range(len(self.rows))]:
                 whole = f"{len(self.rows)} micro-batches once forward, once back"
