@@ -322,7 +322,7 @@ LESSONS = (
         "some ranks answer, others learn from rewards, and weights travel between them",
         AFTER_PRETRAINING,
         minutes=55,
-        more=10,
+        more=5,
         ranks=4,
         programs="rewards",
         after="ddp_in_practice fully_shard",

@@ -27,7 +27,7 @@ CLIP = 0.2
 STEPS = 10
 RATE = 4e-3  # of learning
 
-NAPS = {"generate": 0.06, "train": 0.04}  # seconds: as if the policy were large
+NAPS = {"generate": 0.12, "train": 0.08}  # seconds: as if the policy were large
 
 
 def draw(step, device):

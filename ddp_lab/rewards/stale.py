@@ -111,7 +111,7 @@ def main(rank, world_size, device):
         told = f"mean reward {mean(curve[-10:]):.1f}, {outside:.0%} of the ratios off"
         print(f"[rank {rank}] weights {age} steps old: {told}", flush=True)
     outside = [ages[age][1] for age in AGES]
-    if not (outside[0] == 0 and outside == sorted(outside)):
+    if not (outside[0] == 0 and outside == sorted({*outside})):
         raise AssertionError(f"ratios far off, by age: {outside}")
     ends = [mean(ages[age][0][-10:]) for age in AGES]
     if not ends[0] > ends[-1]:
