@@ -20,14 +20,15 @@ def generators_and_trainers() -> Page:
         "Answers go one way, weights the other.",
         "Four ranks. Ranks 0 and 1, the generators, answer prompts. Each answer goes, "
         "with its log-probabilities, to rank 2 or 3, the trainers, which score it, "
-        "compare it with its group, average their gradients in an all_reduce, and step. "
+        "compare it with its group, average their gradients in an all_reduce, and "
+        "step. "
         "Then rank 2 sends its weights to both generators.",
         320,
     )
     for rank in range(4):
         x, y = (40, 96 + 94 * rank) if rank < 2 else (480, 96 + 94 * (rank - 2))
         svg.chip(x, y, 64, 56, rank)
-        words = ["answer the prompts"] if rank < 2 else ["score, compare,", "step"]
+        words = ["answer", "the prompts"] if rank < 2 else ["score, compare,", "step"]
         svg.box(x + 68, y, 132, 56, fill="none")
         svg.lines(x + 68, y, 132, 56, words)
     for y in (112, 206):
@@ -90,5 +91,6 @@ def curves(title: str, runs: Mapping[str, Sequence[float]]) -> Page:
 def _smooth(rewards: Sequence[float]) -> list[float]:
     """Return the mean of each OVER rewards in a row."""
     return [
-        sum(rewards[i : i + OVER]) / OVER for i in range(max(1, len(rewards) - OVER + 1))
+        sum(rewards[i : i + OVER]) / OVER
+        for i in range(max(1, len(rewards) - OVER + 1))
     ]

@@ -115,7 +115,7 @@ RANKS = {
     "rewards/exercise_refresh": 4,
 }
 """Where three ranks could not tell right from wrong: a mesh of 1 by 3 is no table, with
-two ill cards of three the median is an ill one's, and two trainers cut all rows alike."""
+two ill cards of three the median is an ill one's, two trainers have equal rows."""
 NOT_COMPARED = {
     "less/exercise_shares",
     "rpc/exercise_specimens",

@@ -1,9 +1,9 @@
 """Hints for ddp_lab/rewards/exercise_refresh.py, and an answer.
 
 1. A trainer has a few rows of every weight, and may send one message. What must a
-   generator know to put the numbers of that message where they belong?
-2. For each trainer in turn: torch.cat of its flattened rows, one broadcast in its group,
-   and on a generator row.split(...) by the sizes of these rows in each weight.
+   generator know, so that it can put these numbers where they belong?
+2. For each trainer in turn: torch.cat of its flattened rows, one broadcast in its
+   group, and on a generator row.split(...) by the numbers of each weight.
 3. weight.data.chunk(len(trainers)) are views of a generator's own weight, one for each
    trainer; where there are too few of them, the last trainers have no rows. Copy each
    part of the message into its view.

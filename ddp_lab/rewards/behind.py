@@ -86,6 +86,13 @@ def make(device):
     return policy, torch.optim.AdamW(policy.parameters(), lr=RATE)
 
 
+def answer(teams, rank, policy, step, device):
+    """Return this generator's groups: (prompts, GROUP, 3 * DIGITS)."""
+    whole = draw(step, device)
+    mine = (each.tensor_split(len(teams.generators))[rank] for each in whole)
+    return torch.cat(generate(policy, *mine), 1).unflatten(0, (-1, GROUP))
+
+
 class Teams:
     """Which ranks generate, which train, and the groups in which they talk."""
 
@@ -93,6 +100,10 @@ class Teams:
         half = world_size // 2
         self.generators, self.trainers = [*range(half)], [*range(half, world_size)]
         self.generates, self.refreshed = rank < half, [*range(half + 1)]
+        if any(PROMPTS % len(team) for team in (self.generators, self.trainers)):
+            raise SystemExit(
+                f"{world_size} ranks cannot share {PROMPTS} prompts equally"
+            )
         # All ranks make both groups, even those that they are not in.
         self.group_to_train = dist.new_group(self.trainers)
         self.group_to_refresh = dist.new_group(self.refreshed)
@@ -125,13 +136,6 @@ def refresh(teams, rank, policy):
     if teams.generates:
         vector_to_parameters(weights, policy.parameters())
         teams.received["weights"] += weights.nbytes
-
-
-def answer(teams, rank, policy, step, device):
-    """Return this generator's groups: (prompts, GROUP, 3 * DIGITS)."""
-    whole = draw(step, device)
-    mine = (each.tensor_split(len(teams.generators))[rank] for each in whole)
-    return torch.cat(generate(policy, *mine), 1).unflatten(0, (-1, GROUP))
 
 
 @contextmanager
@@ -194,8 +198,6 @@ def main(rank, world_size, device):
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     teams = Teams(rank, world_size)
-    if PROMPTS % len(teams.generators) or PROMPTS % len(teams.trainers):
-        raise SystemExit(f"{world_size} ranks cannot share {PROMPTS} prompts equally")
     facts = {}
     for name, behind in {"in turn": False, "one step behind": True}.items():
         policy, facts[name], ratios = train(teams, rank, device, behind)

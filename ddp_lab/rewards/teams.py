@@ -8,7 +8,6 @@ Written by notebooks/24_generators_and_a_trainer.ipynb.
 import gc
 import json
 import os
-import time
 from contextlib import contextmanager
 
 import torch
@@ -83,8 +82,11 @@ def make(device):
     return policy, torch.optim.AdamW(policy.parameters(), lr=RATE)
 
 
-def mean(numbers):
-    return sum(numbers) / len(numbers)
+def answer(teams, rank, policy, step, device):
+    """Return this generator's groups: (prompts, GROUP, 3 * DIGITS)."""
+    whole = draw(step, device)
+    mine = (each.tensor_split(len(teams.generators))[rank] for each in whole)
+    return torch.cat(generate(policy, *mine), 1).unflatten(0, (-1, GROUP))
 
 
 class Teams:
@@ -94,6 +96,10 @@ class Teams:
         half = world_size // 2
         self.generators, self.trainers = [*range(half)], [*range(half, world_size)]
         self.generates, self.refreshed = rank < half, [*range(half + 1)]
+        if any(PROMPTS % len(team) for team in (self.generators, self.trainers)):
+            raise SystemExit(
+                f"{world_size} ranks cannot share {PROMPTS} prompts equally"
+            )
         # All ranks make both groups, even those that they are not in.
         self.group_to_train = dist.new_group(self.trainers)
         self.group_to_refresh = dist.new_group(self.refreshed)
@@ -126,13 +132,6 @@ def refresh(teams, rank, policy):
     if teams.generates:
         vector_to_parameters(weights, policy.parameters())
         teams.received["weights"] += weights.nbytes
-
-
-def answer(teams, rank, policy, step, device):
-    """Return this generator's groups: (prompts, GROUP, 3 * DIGITS)."""
-    whole = draw(step, device)
-    mine = (each.tensor_split(len(teams.generators))[rank] for each in whole)
-    return torch.cat(generate(policy, *mine), 1).unflatten(0, (-1, GROUP))
 
 
 def train(teams, rank, device):
@@ -176,8 +175,6 @@ def main(rank, world_size, device):
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     teams = Teams(rank, world_size)
-    if PROMPTS % len(teams.generators) or PROMPTS % len(teams.trainers):
-        raise SystemExit(f"{world_size} ranks cannot share {PROMPTS} prompts equally")
     policy, ratios = train(teams, rank, device)
     check(policy, alone(device), ratios)
     does = "generates" if teams.generates else "trains"

@@ -49,7 +49,7 @@ def arriving(name, args):
 
 
 def build(seed, device):
-    """Weights of which the rows cannot always be cut equally, and one of a single row."""
+    """Weights whose rows cannot be cut equally, and one of a single row."""
     torch.manual_seed(seed)
     parts = nn.Embedding(7, 4), nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 1)
     return nn.Sequential(*parts).to(device)

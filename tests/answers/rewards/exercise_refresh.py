@@ -86,14 +86,26 @@ CHANGES = {"rows.copy_(part.view_as(rows))": "rows.clone().copy_(part.view_as(ro
 CHANGES = {
     "elif policy is not None:": "elif policy is not None and "
     "dist.get_rank() == min({*range(dist.get_world_size())} - {*trainers}):",
-    "        if policy is not None:\n            parts": "        if policy is not None "
-    "and dist.get_rank() != trainer:\n            parts",
 }
+
+
+# %% wrong: from each trainer to all ranks
+def refresh(shards, policy, trainers, groups):
+    trained = policy if policy is not None else build(0, shards[0].device)
+    pieces = [w.data.chunk(len(trainers)) for w in trained.parameters()]
+    for place, trainer in enumerate(trainers):
+        mine = [each[place] for each in pieces if place < len(each)]
+        row = torch.cat([rows.flatten() for rows in mine])
+        if dist.get_rank() == trainer:
+            row = torch.cat([rows.flatten() for rows in shards])
+        dist.broadcast(row, src=trainer)
+        for rows, part in zip(mine, row.split([r.numel() for r in mine]), strict=True):
+            rows.copy_(part.view_as(rows))
 
 
 # %% right: sent to each generator
 def refresh(shards, policy, trainers, groups):
-    rank, world = dist.get_rank(), range(dist.get_world_size())
+    world = range(dist.get_world_size())
     if shards is not None:
         row = torch.cat([rows.reshape(-1) for rows in shards])
         for generator in sorted({*world} - {*trainers}):
@@ -120,7 +132,9 @@ def refresh(shards, policy, trainers, groups):
         for place, trainer in enumerate(trainers):
             for weight in policy.parameters():
                 views += weight.data.chunk(n)[place : place + 1]
-                come[trainer] += sum(v.numel() for v in weight.data.chunk(n)[place : place + 1])
+                come[trainer] += sum(
+                    v.numel() for v in weight.data.chunk(n)[place : place + 1]
+                )
         send, device = None, views[0].device
     else:
         row = torch.cat([rows.flatten() for rows in shards])
@@ -142,10 +156,18 @@ def refresh(shards, policy, trainers, groups):
         if shards is not None and dist.get_rank() == trainer:
             rows[place] = torch.cat([each.ravel() for each in shards])
         elif policy is not None:
-            sizes = [w.chunk(n)[place].numel() for w in policy.parameters() if len(w.chunk(n)) > place]
-            rows[place] = torch.zeros(sum(sizes), device=next(policy.parameters()).device)
+            sizes = [
+                w.chunk(n)[place].numel()
+                for w in policy.parameters()
+                if len(w.chunk(n)) > place
+            ]
+            rows[place] = torch.zeros(
+                sum(sizes), device=next(policy.parameters()).device
+            )
         if place in rows:
-            works.append(dist.broadcast(rows[place], trainer, groups[place], async_op=True))
+            works.append(
+                dist.broadcast(rows[place], trainer, groups[place], async_op=True)
+            )
     for work in works:
         work.wait()
     if policy is None:
