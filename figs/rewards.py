@@ -74,7 +74,7 @@ def curves(title: str, runs: Mapping[str, Sequence[float]]) -> Page:
     svg.text(LEFT, BOTTOM + 18, "0", 13, fill=GREY)
     svg.text(RIGHT, BOTTOM + 18, str(steps), 13, fill=GREY)
     svg.text((LEFT + RIGHT) / 2, BOTTOM + 18, "steps", 13, fill=GREY)
-    last = BOTTOM + ROOM
+    last: float = BOTTOM + ROOM
     for i, name in sorted(enumerate(means), key=lambda pair: ends[pair[1]]):
         d = "M" + "L".join(
             "{:.1f} {:.1f}".format(*at(j, value)) for j, value in enumerate(means[name])

@@ -22,10 +22,9 @@ CONFIG = Config(vocab=10, context=6, layers=2, heads=4, width=32)
 DIGITS, PROMPTS, GROUP = 3, 12, 12  # of a prompt; prompts of a step; answers to each
 CLIP = 0.2
 
-STEPS = 100
+STEPS = 80
 RATE = 4e-3  # of learning
-
-AGES = 0, 1, 4, 8  # steps
+AGES = 0, 1, 4, 8  # of the weights, in steps
 
 
 def draw(step, device):
