@@ -101,7 +101,8 @@ class Teams:
         self.generators, self.trainers = [*range(half)], [*range(half, world_size)]
         self.generates, self.refreshed = rank < half, [*range(half + 1)]
         if any(PROMPTS % len(team) for team in (self.generators, self.trainers)):
-            raise SystemExit(f"{world_size} ranks cannot share {PROMPTS} prompts equally")
+            told = f"{world_size} ranks cannot share {PROMPTS} prompts equally"
+            raise SystemExit(told)
         # All ranks make both groups, even those that they are not in.
         self.group_to_train = dist.new_group(self.trainers)
         self.group_to_refresh = dist.new_group(self.refreshed)
