@@ -80,12 +80,10 @@ def attempt(rank, trainers, generators, seed, device):
         for (name, weight), right in pairs:
             torch.testing.assert_close(weight, right, msg=f"{names}: {name} differs")
     expected = sum(p.nbytes for p in trained.parameters()) if policy else 0
-    if received.bytes != expected:
-        told = f"received {received.bytes} bytes, expected {expected}"
-        raise AssertionError(f"{names}: {told}")
+    told = f"{names}: received {received.bytes} bytes, expected {expected}"
+    assert received.bytes == expected, told
     most = len(trainers) if policy else len(generators)
-    if received.calls > most:
-        raise AssertionError(f"{names}: {received.calls} calls, expected {most}")
+    assert received.calls <= most, f"{names}: {received.calls} calls, expected {most}"
     return received.bytes
 
 
