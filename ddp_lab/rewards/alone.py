@@ -81,6 +81,13 @@ def make(device):
     return policy, torch.optim.AdamW(policy.parameters(), lr=RATE)
 
 
+def check(step, ratio):
+    """Refuse ratios that are not 1, where the weights are those that wrote."""
+    if not (ratio - 1).abs().max() < 1e-3:
+        told = f"ratios from {ratio.min():.3f} to {ratio.max():.3f}, expected 1"
+        raise AssertionError(f"step {step}: {told}")
+
+
 def mean(numbers):
     return sum(numbers) / len(numbers)
 
@@ -95,8 +102,7 @@ def main(rank, world_size, device):
         generating += time.process_time() - begin
         reached, ratio = learn(policy, optimizer, rows, old)
         curve.append(reached)
-        if not (ratio - 1).abs().max() < 1e-3:  # the weights were the same
-            raise AssertionError(f"step {step}: ratios {ratio.min()} to {ratio.max()}")
+        check(step, ratio)
     share = generating / (time.process_time() - start)
     first, last = mean(curve[:10]), mean(curve[-10:])
     print(f"[rank {rank}] mean reward {first:.1f}, at the end {last:.1f}", flush=True)
