@@ -1084,8 +1084,8 @@ MISTAKES = {
             "",
         ),
         "each trainer learns alone": (
-            "        model = DDP(policy, process_group=teams.group_to_train)\n",
-            "        model = policy\n",
+            "DDP(policy, process_group=teams.train_group)",
+            "policy",
         ),
         "all generators answer the same prompts, on 4 ranks": (
             "tensor_split(len(teams.generators))[rank]",

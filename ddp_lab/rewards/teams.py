@@ -107,8 +107,8 @@ class Teams:
             told = f"{world_size} ranks cannot share {PROMPTS} prompts equally"
             raise SystemExit(told)
         # All ranks make both groups, even those that they are not in.
-        self.group_to_train = dist.new_group(self.trainers)
-        self.group_to_refresh = dist.new_group(self.refreshed)
+        self.train_group = dist.new_group(self.trainers)
+        self.refresh_group = dist.new_group(self.refreshed)
         self.received = {"answers": 0, "weights": 0}  # bytes
 
 
@@ -134,7 +134,7 @@ def refresh(teams, rank, policy):
         return
     weights = parameters_to_vector(policy.parameters()).detach()
     # Every generator now holds the weights of the first trainer.
-    dist.broadcast(weights, src=teams.trainers[0], group=teams.group_to_refresh)
+    dist.broadcast(weights, src=teams.trainers[0], group=teams.refresh_group)
     if teams.generates:
         vector_to_parameters(weights, policy.parameters())
         teams.received["weights"] += weights.nbytes
@@ -143,9 +143,7 @@ def refresh(teams, rank, policy):
 def train(teams, rank, device):
     """Return the policy after all steps."""
     policy, optimizer = make(device)
-    model = policy
-    if not teams.generates:
-        model = DDP(policy, process_group=teams.group_to_train)
+    model = policy if teams.generates else DDP(policy, process_group=teams.train_group)
     for step in range(STEPS):
         packed = answer(teams, rank, policy, step, device) if teams.generates else []
         arrived = hand_over(teams, rank, packed, device)
