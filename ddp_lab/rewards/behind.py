@@ -146,6 +146,8 @@ def refresh(teams, rank, policy):
 
 @contextmanager
 def noted(diary, does):
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()  # until then, messages are only queued there
     start = time.monotonic()
     time.sleep(NAPS[does])
     yield
