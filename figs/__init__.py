@@ -19,6 +19,7 @@ from figs import (  # noqa: F401
     processes,
     profiles,
     remote,
+    rewards,
     roads,
     scale,
     schedules,

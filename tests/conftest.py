@@ -226,6 +226,7 @@ SMALLER = [
     ("sharding/exercise_accumulate.py", "n in (3, 4, 2)", "n in (3, 2)"),
     ("sharding/memory.py", "for _ in range(3)]", "for _ in range(1)]"),
     ("sharding/memory.py", "for turn in turns)[1]", "for turn in turns)[0]"),
+    ("rewards/*.py", "STEPS = 100", "STEPS = 60"),
 ]
 """Programs, what they have, and what their tests can do with: lessons run the rest."""
 

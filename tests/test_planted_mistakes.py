@@ -1071,6 +1071,35 @@ MISTAKES = {
             "models.append(shard(build(mesh), mesh))",
         ),
     },
+    "rewards/alone": {
+        "log-probabilities of the prompt": (
+            "log_p.gather(2, rows[:, DIGITS:, None])",
+            "log_p.gather(2, rows[:, :DIGITS, None])",
+        ),
+        "away from the better answers": ("loss = -torch.min(", "loss = torch.min("),
+    },
+    "rewards/teams": {
+        "generators keep their first weights": (
+            "        refresh(teams, rank, policy)\n",
+            "",
+        ),
+        "each trainer learns alone": (
+            "DDP(policy, process_group=teams.train_group)",
+            "policy",
+        ),
+        "all generators answer the same prompts, on 4 ranks": (
+            "tensor_split(len(teams.generators))[rank]",
+            "tensor_split(len(teams.generators))[0]",
+        ),
+    },
+    "rewards/behind": {
+        "fresh weights, after all": ("        if not behind:\n", "        if True:\n"),
+        "two steps behind": ("if behind and step:", "if behind and step > 1:"),
+    },
+    "rewards/stale": {
+        "the newest weights answer": ("generate(kept[0], ", "generate(kept[-1], "),
+        "one age for all": ("deque(maxlen=age + 1)", "deque(maxlen=5)"),
+    },
 }
 """By program: what each mistake is called, and what it puts in place of what."""
 

@@ -23,6 +23,7 @@ DATA_PARALLEL = "Data parallel"
 FASTER = "Faster"
 MODELS = "Models that do not fit"
 CLUSTERS = "Clusters"
+AFTER_PRETRAINING = "After pretraining"
 APPENDIX = "Appendix"
 
 
@@ -314,6 +315,17 @@ LESSONS = (
         programs="elastic",
         after="checkpointing many_machines",
         needs="a CPU; Linux for a cable that is pulled",
+    ),
+    Lesson(
+        "generators_and_a_trainer",
+        "Generators and a trainer",
+        "some ranks answer, others learn from rewards, and weights travel between them",
+        AFTER_PRETRAINING,
+        minutes=55,
+        more=5,
+        ranks=4,
+        programs="rewards",
+        after="ddp_in_practice fully_shard",
     ),
     Lesson(
         "remote_calls",
