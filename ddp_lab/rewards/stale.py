@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/rewards/stale.py
 
-Written by notebooks/24_generators_and_a_trainer.ipynb.
+Written by notebooks/25_generators_and_a_trainer.ipynb.
 """
 
 import copy
