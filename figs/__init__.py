@@ -28,6 +28,7 @@ from figs import (  # noqa: F401
     splits,
     training,
     transformer,
+    tunes,
     walks,
 )
 from figs.gallery import FIGURES, STEPPERS

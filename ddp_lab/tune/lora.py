@@ -40,7 +40,8 @@ from ddp_lab.llama import (
 
 LIMIT = 1.0  # of the norm of all gradients
 
-STEPS, ROWS, RATE = 12, 12, 5e-3
+STEPS, ROWS = 12, 12
+RATE = 1e-2  # a LoRA wants a larger one than whole weights
 
 THIN, SCALE = 4, 2.0
 

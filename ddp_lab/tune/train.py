@@ -40,7 +40,8 @@ from ddp_lab.llama import (
 
 LIMIT = 1.0  # of the norm of all gradients
 
-STEPS, ROWS, RATE = 12, 12, 5e-3
+STEPS, ROWS = 12, 12
+RATE = 5e-3
 
 
 def build(folder, mesh):
@@ -93,7 +94,9 @@ class Memory(TorchDispatchMode):
             return NotImplemented  # first DTensor turns it into work on local parts
         out = op(*args, **(kwargs or {}))
         for tensor in [*args, out]:
-            if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+            # Nothing else is float32: what is read is mapped from the files.
+            real = isinstance(tensor, torch.Tensor) and not tensor.is_meta
+            if real and tensor.dtype == torch.float32:
                 memory = tensor.untyped_storage()
                 self.new[memory.data_ptr()] = weakref.ref(memory)
         there = [memory() for memory in self.new.values()]
