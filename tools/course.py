@@ -23,6 +23,7 @@ DATA_PARALLEL = "Data parallel"
 FASTER = "Faster"
 MODELS = "Models that do not fit"
 CLUSTERS = "Clusters"
+AFTER = "After pretraining"
 APPENDIX = "Appendix"
 
 
@@ -316,6 +317,17 @@ LESSONS = (
         needs="a CPU; Linux for a cable that is pulled",
     ),
     Lesson(
+        "fine_tune_a_model",
+        "Fine-tune a model",
+        "others' weights read, tuned and exported by ranks that never hold them all",
+        AFTER,
+        minutes=60,
+        more=10,
+        ranks=2,
+        programs="tune",
+        after="your_script fully_shard",
+    ),
+    Lesson(
         "remote_calls",
         "Remote calls",
         "one worker calls another, as agents and servers do",
@@ -385,6 +397,11 @@ TRACKS = (
         "have a model that does not fit",
         "point_to_point model_parallel sharding fully_shard",
         knows="ddp_in_practice checkpointing",
+    ),
+    Track(
+        "fine-tune a model",
+        "start_here point_to_point collectives ddp_basics your_script ddp_in_practice "
+        "checkpointing model_parallel sharding fully_shard fine_tune_a_model",
     ),
     Track("have a job that hangs", "when_it_hangs the_ward", knows="ddp_basics"),
 )

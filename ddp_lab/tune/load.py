@@ -77,9 +77,9 @@ class Memory(TorchDispatchMode):
             return NotImplemented  # first DTensor turns it into work on local parts
         out = op(*args, **(kwargs or {}))
         for tensor in [*args, out]:
-            # Nothing else is float32: what is read is mapped from the files.
-            real = isinstance(tensor, torch.Tensor) and not tensor.is_meta
-            if real and tensor.dtype == torch.float32:
+            real = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+            # What is not float32 here is mapped from a file, or only a shape.
+            if real and tensor.dtype == torch.float32 and not tensor.is_meta:
                 memory = tensor.untyped_storage()
                 self.new[memory.data_ptr()] = weakref.ref(memory)
         there = [memory() for memory in self.new.values()]

@@ -39,9 +39,8 @@ from ddp_lab.llama import (
 
 LIMIT = 1.0  # of the norm of all gradients
 
-STEPS, ROWS = 12, 12
+STEPS, ROWS = 6, 12
 RATE = 5e-3
-
 HALF = STEPS // 2
 
 
