@@ -18,7 +18,7 @@ def own_rows() -> Page:
     """Draw two files, the rows that each rank reads, and what is in neither."""
     svg = page(
         "each rank reads its own rows",
-        "No rank ever holds the model: it goes from the files into the shards.",
+        "No rank ever holds the whole model: rows go from the files into the shards.",
         "Two files in safetensors, each with several weights. Every weight is cut "
         "along its first dimension into four pieces, one for each rank. Four ranks "
         "below: each reads its pieces of all weights, out of both files. Beside them "

@@ -34,6 +34,11 @@ LENGTH = {
     # One file to take home, with what it is compared to; and the same to be written.
     "sharding/recipe.py": 207,
     "sharding/exercise_recipe.py": 291,
+    # Whole fine-tunings, and one process that does the same.
+    "tune/train.py": 246,
+    "tune/lora.py": 330,
+    "tune/resume.py": 250,
+    "tune/exercise.py": 245,
     # Trainings in which each shortcut costs more, drawn or found by a search.
     "scale/exercise_cheapest.py": 182,
     # Four bugs, and what lets each of them show.

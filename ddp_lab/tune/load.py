@@ -41,6 +41,16 @@ def shard(model, mesh, **options):
     return model.to_empty(device=mesh.device_type)  # this rank's rows, any values
 
 
+class Count(dcp.DefaultLoadPlanner):
+    """Counts the numbers that this rank reads."""
+
+    numbers = 0
+
+    def commit_tensor(self, read_item, tensor):
+        self.numbers += tensor.numel()
+        super().commit_tensor(read_item, tensor)
+
+
 def fill(model, folder):
     """Read this rank's rows of each weight; return how many numbers that were."""
     weights, count = in_files(model), Count()
@@ -53,16 +63,6 @@ def fill(model, folder):
 def in_files(model):
     """Return the weights that the files have; a tied one is there once."""
     return dict(model.named_parameters())
-
-
-class Count(dcp.DefaultLoadPlanner):
-    """Counts the numbers that this rank reads."""
-
-    numbers = 0
-
-    def commit_tensor(self, read_item, tensor):
-        self.numbers += tensor.numel()
-        super().commit_tensor(read_item, tensor)
 
 
 class Memory(TorchDispatchMode):

@@ -60,6 +60,16 @@ def shard(model, mesh, **options):
     return model.to_empty(device=mesh.device_type)  # this rank's rows, any values
 
 
+class Count(dcp.DefaultLoadPlanner):
+    """Counts the numbers that this rank reads."""
+
+    numbers = 0
+
+    def commit_tensor(self, read_item, tensor):
+        self.numbers += tensor.numel()
+        super().commit_tensor(read_item, tensor)
+
+
 def fill(model, folder):
     """Read this rank's rows of each weight; return how many numbers that were."""
     weights, count = in_files(model), Count()
@@ -67,31 +77,6 @@ def fill(model, folder):
     dcp.load(weights, storage_reader=HuggingFaceStorageReader(folder), planner=count)
     model.fill_buffers()  # they are in no file
     return count.numbers
-
-
-class LoRA(nn.Linear):
-    """A frozen weight W and two thin ones that are trained: W + SCALE B A."""
-
-    def __init__(self, wide, high, dtype):
-        super().__init__(wide, high, bias=False, dtype=dtype)
-        self.weight.requires_grad_(False)
-        self.lora_A = nn.Parameter(torch.empty(THIN, wide))
-        self.lora_B = nn.Parameter(torch.empty(high, THIN))
-
-    def forward(self, x):
-        thin = F.linear(x, self.lora_A)  # (batch, time, THIN)
-        return super().forward(x) + SCALE * F.linear(thin, self.lora_B)
-
-
-def with_lora(model):
-    """Freeze a model, and put a LoRA in place of each Linear of its blocks."""
-    model.requires_grad_(False)
-    for layer in model.model.layers:
-        for part in layer.self_attn, layer.mlp:
-            for name, linear in list(part.named_children()):
-                high, wide = linear.weight.shape
-                setattr(part, name, LoRA(wide, high, linear.weight.dtype))
-    return model
 
 
 def build_lora(folder, mesh):
@@ -104,16 +89,6 @@ def build_lora(folder, mesh):
 
 def in_files(model):
     return {name: w for name, w in model.named_parameters() if "lora_" not in name}
-
-
-class Count(dcp.DefaultLoadPlanner):
-    """Counts the numbers that this rank reads."""
-
-    numbers = 0
-
-    def commit_tensor(self, read_item, tensor):
-        self.numbers += tensor.numel()
-        super().commit_tensor(read_item, tensor)
 
 
 @contextmanager
@@ -221,6 +196,31 @@ def compare_files(model, folder):
         torch.testing.assert_close(found.pop(name), whole, rtol=0, atol=0)
     if found:
         raise AssertionError(f"in the files, and not in the model: {[*found]}")
+
+
+class LoRA(nn.Linear):
+    """A frozen weight W and two thin ones that are trained: W + SCALE B A."""
+
+    def __init__(self, wide, high, dtype):
+        super().__init__(wide, high, bias=False, dtype=dtype)
+        self.weight.requires_grad_(False)
+        self.lora_A = nn.Parameter(torch.empty(THIN, wide))
+        self.lora_B = nn.Parameter(torch.empty(high, THIN))
+
+    def forward(self, x):
+        thin = F.linear(x, self.lora_A)  # (batch, time, THIN)
+        return super().forward(x) + SCALE * F.linear(thin, self.lora_B)
+
+
+def with_lora(model):
+    """Freeze a model, and put a LoRA in place of each Linear of its blocks."""
+    model.requires_grad_(False)
+    for layer in model.model.layers:
+        for part in layer.self_attn, layer.mlp:
+            for name, linear in list(part.named_children()):
+                high, wide = linear.weight.shape
+                setattr(part, name, LoRA(wide, high, linear.weight.dtype))
+    return model
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from ddp_lab.gpt import batch
 from ddp_lab.llama import Llama, read, write
 
-STEPS, ROWS, TIME = 160, 12, 64
+STEPS, ROWS, TIME = 200, 12, 64
 
 
 def train(model, rank, world_size, device):

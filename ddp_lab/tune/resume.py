@@ -58,6 +58,16 @@ def shard(model, mesh, **options):
     return model.to_empty(device=mesh.device_type)  # this rank's rows, any values
 
 
+class Count(dcp.DefaultLoadPlanner):
+    """Counts the numbers that this rank reads."""
+
+    numbers = 0
+
+    def commit_tensor(self, read_item, tensor):
+        self.numbers += tensor.numel()
+        super().commit_tensor(read_item, tensor)
+
+
 def fill(model, folder):
     """Read this rank's rows of each weight; return how many numbers that were."""
     weights, count = in_files(model), Count()
@@ -70,16 +80,6 @@ def fill(model, folder):
 def in_files(model):
     """Return the weights that the files have; a tied one is there once."""
     return dict(model.named_parameters())
-
-
-class Count(dcp.DefaultLoadPlanner):
-    """Counts the numbers that this rank reads."""
-
-    numbers = 0
-
-    def commit_tensor(self, read_item, tensor):
-        self.numbers += tensor.numel()
-        super().commit_tensor(read_item, tensor)
 
 
 @contextmanager
@@ -216,13 +216,13 @@ def go_on(folder, out, mesh, right):
     done = load(model, optimizer, out) if saved else 0
     losses = []
     for number in range(done, STEPS if saved else HALF):
-        losses.append(step(model, optimizer, mine(number, mesh)))
-        if not abs(losses[-1] / right[number] - 1) < 1e-3:
-            told = f"loss {losses[-1]:.4f}, one process has {right[number]:.4f}"
+        losses.append(loss := step(model, optimizer, mine(number, mesh)))
+        if not abs(loss / right[number] - 1) < 1e-3:
+            told = f"loss {loss:.4f}, one process has {right[number]:.4f}"
             raise AssertionError(f"step {number + 1}: {told}")
     if not saved:
         save(model, optimizer, HALF, out)
-    told = f"steps {done + 1} to {done + len(losses)}: last loss {losses[-1]:.2f}"
+    told = f"steps {done + 1} to {done + len(losses)}"
     print(f"[rank {mesh.get_rank()}] {told}", flush=True)
     return losses
 
@@ -235,10 +235,7 @@ def main(rank, world_size, device):
     with given(rank) as (folder, out):
         whole = read(folder).to(kind)
         other = torch.optim.AdamW(whole.parameters(), lr=RATE)
-        right = [
-            one_step(whole, other, sentences(number, ROWS), kind)
-            for number in range(STEPS)
-        ]
+        right = [one_step(whole, other, sentences(n, ROWS), kind) for n in range(STEPS)]
         losses = go_on(folder, out, mesh, right)
         dist.barrier()
         if "--out" not in sys.argv:  # else another launch goes on

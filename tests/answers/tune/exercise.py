@@ -61,7 +61,7 @@ def load(folder, mesh):
             found |= {n: file.get_tensor(n).float() for n in file.keys()}
     for name, w in model.named_parameters():
         size = -(-w.size(0) // mesh.size())
-        rows = found[name][size * mesh.get_rank() :][:size]
+        rows = found[name][size * mesh.get_local_rank() :][:size]
         w.to_local().data.copy_(rows)
     model.fill_buffers()
     return model
@@ -171,7 +171,7 @@ def load(folder, mesh):
         with safe_open(path, "pt") as file:
             for name in file.keys():
                 size = -(-weights[name].size(0) // mesh.size())
-                first = min(size * mesh.get_rank(), weights[name].size(0))
+                first = min(size * mesh.get_local_rank(), weights[name].size(0))
                 own = file.get_tensor(name)[first : first + size]  # it is mapped
                 weights[name].to_local().data.copy_(own)
     model.fill_buffers()
