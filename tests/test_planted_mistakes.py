@@ -854,15 +854,15 @@ MISTAKES = {
     "tune/train": {
         "the mean of means": (
             'y.flatten(), reduction="sum")\n'
-            "        # fully_shard averages over ranks: times their number, this is a sum."
-            "\n        (loss * dist.get_world_size() / tokens).backward()\n"
+            "        # fully_shard averages over ranks: times their number, this is "
+            "a sum.\n        (loss * dist.get_world_size() / tokens).backward()\n"
             "        total += loss.detach()\n",
             "y.flatten())\n        (loss / len(micro_batches)).backward()\n"
             "        total += loss.detach() * tokens / dist.get_world_size() / 2\n",
         ),
         "this rank's tokens only": (
-            "    dist.all_reduce(tokens)  # every rank now holds the number of all ranks' "
-            "tokens\n",
+            "    dist.all_reduce(tokens)  # every rank now holds the number of all "
+            "ranks' tokens\n",
             "",
         ),
         "exported in float32": ("w.detach().bfloat16()", "w.detach()"),
@@ -887,7 +887,8 @@ MISTAKES = {
     },
     "tune/resume": {
         "AdamW's averages are left behind": (
-            "    dcp.load(state, checkpoint_id=folder)  # each rank reads its own rows\n",
+            "    dcp.load(state, checkpoint_id=folder)  # each rank reads its own "
+            "rows\n",
             '    state.pop("optimizer")\n'
             "    averages = get_state_dict(model, optimizer)[1]\n"
             "    dcp.load(state, checkpoint_id=folder)\n",

@@ -301,7 +301,7 @@ def try_lora(model, mesh, folder, out):
         F.cross_entropy(m(x).flatten(0, 1), y.flatten()).item()
         for m in (read(out).to(device), expected)
     )
-    if not abs(got / right - 1) < 0.03:  # merging rounds to bf16
+    if not abs(got / right - 1) < 0.01:  # merging rounds to bf16
         raise AssertionError(f"merged: loss {got:.3f}, and {right:.3f} before")
     return losses
 
@@ -318,10 +318,8 @@ def main(rank, world_size, device):
             fill_lora(model, mesh)
         counts = {name: count(model, mesh) for name, model in models.items()}
         losses = try_lora(models["LoRA"], mesh, folder, out)
-    for name, counted in counts.items():
-        print(f"[rank {rank}] {name}: {counted}", flush=True)
     told = f"loss {losses[0]:.2f}, after {STEPS} steps {losses[-1]:.2f}"
-    print(f"[rank {rank}] LoRA: {told}", flush=True)
+    print(f"[rank {rank}] {told}", flush=True)
     return {"counts": counts, "losses": losses}
 
 
