@@ -72,7 +72,7 @@ class Watch(TorchDispatchMode):
 
 
 def loaded(folder, mesh):
-    """Call load, and look at what it has made; return None if it is not written."""
+    """Call load, and count what it builds and reads; return None if not written."""
     built, build = [], Llama.__init__
 
     def init(self, *args, **kwargs):
@@ -87,19 +87,24 @@ def loaded(folder, mesh):
         return None
     if built != ["meta"]:
         raise AssertionError(f"Llama was built on {built}, expected meta, once")
+    well_sharded(model)
+    own = sum(w.to_local().numel() for w in model.parameters())
+    whole = sum(w.numel() for w in model.parameters())
+    if mesh.size() > 1 and watch.numbers > (own + whole) // 2:
+        told = f"this rank read {watch.numbers:,} numbers of the files"
+        raise AssertionError(f"{told}, and its rows are {own:,}")
+    return model
+
+
+def well_sharded(model):
+    """Refuse weights that are whole, or not in a group of their block, or bf16."""
     weights = list(model.parameters())
     if not all(isinstance(w, DTensor) for w in weights):
         raise AssertionError("a weight is not sharded")
     if not all(isinstance(layer, FSDPModule) for layer in model.model.layers):
         raise AssertionError("a block is not a group")
     if kinds := {w.dtype for w in weights} - {torch.float32}:
-        raise AssertionError(f"AdamW would step {kinds}, expected float32")
-    own = sum(w.to_local().numel() for w in weights)
-    whole = sum(w.numel() for w in weights)
-    if mesh.size() > 1 and watch.numbers > (own + whole) // 2:
-        told = f"this rank read {watch.numbers:,} numbers of the files"
-        raise AssertionError(f"{told}, and its rows are {own:,}")
-    return model
+        raise AssertionError(f"the optimizer would step {kinds}, expected float32")
 
 
 def same_logits(model, folder, what):

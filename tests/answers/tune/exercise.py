@@ -23,6 +23,12 @@ CHANGES = {
 }
 
 
+# %% wrong: what is padded counts as well
+CHANGES = {
+    "(y != NO_TARGET).sum()": "torch.ones_like(y).sum()",
+}
+
+
 # %% wrong: divided by the number of ranks as well
 CHANGES = {
     "loss * dist.get_world_size() / tokens": "loss / tokens",
