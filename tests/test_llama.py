@@ -4,7 +4,9 @@ import dataclasses
 import json
 
 import pytest
-from support import Later
+from support import FULL, Later
+
+from ddp_lab.kit import torchrun
 
 llama, torch = Later("ddp_lab.llama"), Later("torch")
 TIED = pytest.mark.parametrize("tied", [False, True])
@@ -44,6 +46,15 @@ def test_it_reads_what_transformers_writes(tied, tmp_path):
     tokens = torch.randint(96, (3, 50))
     ours = [llama.read(folder)(tokens) for folder in (tmp_path, tmp_path / "theirs")]
     assert torch.equal(*ours)
+
+
+@FULL
+@pytest.mark.processes
+def test_transformers_reads_what_ranks_export(tmp_path):
+    torchrun(f"--nproc-per-node 3 ddp_lab/tune/train.py --out {tmp_path}")
+    tokens = torch.randint(96, (3, 50))
+    expected = llama.read(tmp_path)(tokens)
+    assert (as_read(tmp_path, tokens) - expected).abs().max() < 1e-5
 
 
 @TIED
