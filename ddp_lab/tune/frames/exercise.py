@@ -127,8 +127,8 @@ def steps(model, folder, mesh):
     for number in range(STEPS):
         rows = sentences(number, ROWS * mesh.size())
         own = rows[ROWS * rank :][:ROWS]
-        loss = step(model, optimizer, [padded(own[:1], kind), padded(own[1:], kind)])
-        if loss is None:
+        mine = [padded(own[:1], kind), padded(own[1:], kind)]
+        if (loss := step(model, optimizer, mine)) is None:
             return None
         x, y = padded(rows, kind)
         right = F.cross_entropy(expected(x).flatten(0, 1), y.flatten())
@@ -138,12 +138,16 @@ def steps(model, folder, mesh):
         if not abs(float(loss) / right.item() - 1) < 1e-3:
             told = f"loss {float(loss):.4f}, one process has {right.item():.4f}"
             raise AssertionError(f"step {number + 1}: {told}")
-    for (name, w), e in zip(
-        model.named_parameters(), expected.parameters(), strict=True
-    ):
+    same_weights(model, expected)
+    return expected
+
+
+def same_weights(model, expected):
+    """Compare after all steps: each rank gathers each weight."""
+    pairs = zip(model.named_parameters(), expected.parameters(), strict=True)
+    for (name, w), e in pairs:
         told = f"{name} is not that of one process after {STEPS} steps"
         torch.testing.assert_close(w.full_tensor(), e, rtol=1e-3, atol=2e-5, msg=told)
-    return expected
 
 
 def same_files(folder, expected):
