@@ -29,6 +29,7 @@ from figs import (  # noqa: F401
     splits,
     training,
     transformer,
+    tunes,
     walks,
 )
 from figs.gallery import FIGURES, STEPPERS

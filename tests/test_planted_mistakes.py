@@ -833,6 +833,68 @@ MISTAKES = {
             "layers = ceil(t.layers / c.pipeline) - 1",
         ),
     },
+    "tune/pretrain": {
+        "it hardly trains": ("lr=1e-2", "lr=1e-5"),
+        "what is written is not what was trained": (
+            "            write(model, folder)\n",
+            "            write(Llama().to(device), folder)\n",
+        ),
+    },
+    "tune/load": {
+        "the buffer is never filled": (
+            "    model.fill_buffers()  # they are in no file\n",
+            "    model.model.rotary_emb.inv_freq.zero_()\n",
+        ),
+        "the files are not read": (
+            "    dcp.load(weights, storage_reader=HuggingFaceStorageReader(folder), "
+            "planner=count)\n",
+            "    [w.data.normal_(std=0.1) for w in weights.values()]\n",
+        ),
+    },
+    "tune/train": {
+        "the mean of means": (
+            'y.flatten(), reduction="sum")\n'
+            "        # fully_shard averages over ranks: times their number, this is "
+            "a sum.\n        (loss * dist.get_world_size() / tokens).backward()\n"
+            "        total += loss.detach()\n",
+            "y.flatten())\n        (loss / len(micro_batches)).backward()\n"
+            "        total += loss.detach() * tokens / dist.get_world_size() / 2\n",
+        ),
+        "this rank's tokens only": (
+            "    dist.all_reduce(tokens)  # every rank now holds the number of all "
+            "ranks' tokens\n",
+            "",
+        ),
+        "exported in float32": ("w.detach().bfloat16()", "w.detach()"),
+        "the files are another step's": (
+            "        export(model, out)\n",
+            "        fill(model, folder)\n        export(model, out)\n"
+            "        train(model, read(folder).to(kind), mesh)\n",
+        ),
+    },
+    "tune/lora": {
+        "the frequencies are rounded, too": (
+            "        model.model.rotary_emb.float()  # a rounded frequency would turn "
+            "too far\n",
+            "",
+        ),
+        "B begins with other numbers than zeros": ("w.zero_()", "w.normal_()"),
+        "merged without the scale": (
+            "module.weight += SCALE * (module.lora_B @ module.lora_A)",
+            "module.weight += module.lora_B @ module.lora_A",
+        ),
+        "not merged": ("    merge(model)\n", ""),
+    },
+    "tune/resume": {
+        "AdamW's averages are left behind": (
+            "    dcp.load(state, checkpoint_id=folder)  # each rank reads its own "
+            "rows\n",
+            '    state.pop("optimizer")\n'
+            "    averages = get_state_dict(model, optimizer)[1]\n"
+            "    dcp.load(state, checkpoint_id=folder)\n",
+        ),
+        "the steps are taken again": ('return state["done"]', "return 0"),
+    },
     "sharding/fully_shard": {
         "a sum over rows, not their mean": (
             "        loss.backward()\n",

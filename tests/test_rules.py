@@ -34,6 +34,11 @@ LENGTH = {
     # One file to take home, with what it is compared to; and the same to be written.
     "sharding/recipe.py": 207,
     "sharding/exercise_recipe.py": 291,
+    # Whole fine-tunings, and one process that does the same.
+    "tune/train.py": 246,
+    "tune/lora.py": 330,
+    "tune/resume.py": 250,
+    "tune/exercise.py": 250,
     # Trainings in which each shortcut costs more, drawn or found by a search.
     "scale/exercise_cheapest.py": 182,
     # Four bugs, and what lets each of them show.
@@ -104,6 +109,8 @@ def test_a_program_is_complete_alone(path):
     allowed = {"torch", "torchvision"}
     # All lessons that split a transformer split the first; one model prices all of it.
     models = "ddp_lab.gpt", "ddp_lab.scale.road"
+    if path.parent.name == "tune":  # the model that is published, and its files
+        allowed, models = allowed | {"safetensors"}, (*models, "ddp_lab.llama")
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in getattr(node, "names", [])]
         if isinstance(node, ast.ImportFrom):

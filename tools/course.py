@@ -23,7 +23,7 @@ DATA_PARALLEL = "Data parallel"
 FASTER = "Faster"
 MODELS = "Models that do not fit"
 CLUSTERS = "Clusters"
-AFTER_PRETRAINING = "After pretraining"
+AFTER = "After pretraining"
 APPENDIX = "Appendix"
 
 
@@ -317,10 +317,21 @@ LESSONS = (
         needs="a CPU; Linux for a cable that is pulled",
     ),
     Lesson(
+        "fine_tune_a_model",
+        "Fine-tune a model",
+        "others' weights read, tuned and exported by ranks that never hold them all",
+        AFTER,
+        minutes=60,
+        more=10,
+        ranks=2,
+        programs="tune",
+        after="your_script fully_shard",
+    ),
+    Lesson(
         "generators_and_a_trainer",
         "Generators and a trainer",
         "some ranks answer, others learn from rewards, and weights travel between them",
-        AFTER_PRETRAINING,
+        AFTER,
         minutes=55,
         more=5,
         ranks=4,
@@ -397,6 +408,11 @@ TRACKS = (
         "have a model that does not fit",
         "point_to_point model_parallel sharding fully_shard",
         knows="ddp_in_practice checkpointing",
+    ),
+    Track(
+        "fine-tune a model",
+        "start_here point_to_point collectives ddp_basics your_script ddp_in_practice "
+        "checkpointing model_parallel sharding fully_shard fine_tune_a_model",
     ),
     Track("have a job that hangs", "when_it_hangs the_ward", knows="ddp_basics"),
 )

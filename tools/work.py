@@ -27,7 +27,7 @@ ASSIGNMENTS = ROOT / "assignments", ROOT / "classroom" / "release"
 PAGES = "README.md TROUBLESHOOTING.md ELSEWHERE.md classroom/README.md"
 LINKED = (
     "LICENSE figs/*.png figs/*.svg figs/steps/*.html recorded/*/* "
-    "ddp_lab/*/frames/*.py ddp_lab/profiling/verdict.py"
+    "ddp_lab/*/frames/*.py ddp_lab/profiling/verdict.py ddp_lab/llama.py"
 )
 """What the notebooks and these pages show or link to, or make programs of."""
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)([^)#]+)[^)]*\)")

@@ -24,7 +24,7 @@ FILES = """
     LICENSE CITATION.cff TROUBLESHOOTING.md Makefile requirements.txt pyproject.toml
     .gitignore .devcontainer/devcontainer.json data/README.md figs/*.svg
     figs/steps/*.html ddp_lab/__init__.py ddp_lab/data.py ddp_lab/gpt.py
-    ddp_lab/gpt.txt
+    ddp_lab/gpt.txt ddp_lab/llama.py
     ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch
     whichrank/pyproject.toml whichrank/src/**/*.py
     whichrank/src/whichrank/py.typed
