@@ -233,7 +233,16 @@ def early(rig: Rig, *, ranks: int, asked: str, signals: int = 0) -> Verdict:
 
 
 def together(rig: Rig, *, ranks: int, jobs: int) -> Verdict:
-    """Several jobs at once, and once more while others have their ports."""
+    """Several jobs at once, and once more while others have their ports.
+
+    A port that was free may be taken by chance before it is opened. Chance does not
+    strike twice.
+    """
+    verdict = _at_once(rig, ranks, jobs)
+    return verdict if verdict.state == "pass" else _at_once(rig, ranks, jobs)
+
+
+def _at_once(rig: Rig, ranks: int, jobs: int) -> Verdict:
     plan = _job([_act("end") for _ in range(ranks)], binds=True)
     found = _play(rig, *[plan] * jobs, times=2)
     for facts in found:
