@@ -52,12 +52,10 @@ SHOTS = {
         "from IPython.display import display",
         ("$ torchrun", "[rank 0]", "after broadcast", "after scatter", "scatter from"),
         {
-            'rank 1 holds (a list)", None': 'rank 1 holds (a list)", [0, 1, 2, 3]',
-            '(a list by rank)", None': '(a list by rank)", [0, 10, 20, 30]',
-            'number, rank 0 holds (a list)", None': 'number, rank 0 holds (a list)", '
-            "[0, 10, 20, 30]",
-            'reduce, rank 0 holds (a list)", None': 'reduce, rank 0 holds (a list)", '
-            "[60, 64, 68, 72]",
+            'after broadcast, rank 1 holds (a list)", None': "after broadcast, rank 1 "
+            'holds (a list)", [0, 1, 2, 3]',
+            'after scatter, rank 1 holds (a list)", None': "after scatter, rank 1 "
+            'holds (a list)", [0, 10, 20, 30]',
         },
     ),
     "hang": Shot(
