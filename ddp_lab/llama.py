@@ -46,6 +46,7 @@ class Config:
         if (kind := rope.get("rope_type", "default")) != "default":
             raise ValueError(f"rope_type is {kind!r}, and only 'default' is built here")
         said |= rope  # since transformers 5 it holds rope_theta
+        said.setdefault("tie_word_embeddings", False)  # as transformers reads it
         names = {field.name for field in fields(cls)}
         return cls(**{name: said[name] for name in names & said.keys()})
 

@@ -17,7 +17,8 @@ def refresh(shards, policy, trainers, groups):
         elif policy is not None:
             pieces = [w.data.chunk(len(trainers)) for w in policy.parameters()]
             mine = [each[place] for each in pieces if place < len(each)]
-            row = mine[0].new_empty(sum(rows.numel() for rows in mine))
+            whole = next(policy.parameters()).data
+            row = whole.new_empty(sum(rows.numel() for rows in mine))
         else:
             continue  # another trainer's message
         # Every generator now holds this trainer's rows.

@@ -1,7 +1,7 @@
 """Hints for ddp_lab/tune/exercise.py, and an answer.
 
-1. Go through load: which values are in no file? And step: who knows how many tokens
-   there are, before the first backward()?
+1. Go through load: which values are in no file? And step: by which number of
+   tokens is a loss divided, and who knows it?
 2. meta, fully_shard, to_empty, dcp.load with a HuggingFaceStorageReader into the named
    parameters, fill_buffers. In step: all_reduce the number of tokens, sum the losses,
    and remember that fully_shard takes the mean over the ranks.

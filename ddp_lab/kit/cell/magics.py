@@ -208,7 +208,7 @@ def _command(words: list[str]) -> list[str]:
         if word in (*OPTIONS, *PLAYED):
             raise UsageError(f"{word} is no option of torchrun's: it comes first")
     for option, word in pairwise(before):
-        if option == "--nproc-per-node" and word not in NAMED:
+        if option == "--nproc-per-node" and not (word in NAMED or "{" in word):
             _count(option, word)
     return words
 

@@ -61,13 +61,25 @@ def cut(weight, place, count):
     return (pieces[place] if place < len(pieces) else weight.detach()[:0]).clone()
 
 
+def compare(policy, shards, trained, names, share):
+    """Compare a generator's policy, or a trainer's rows, with what was trained."""
+    if shards is not None:
+        right = [cut(p, *share) for p in trained.parameters()]
+        told = f"{names}: a trainer's rows have changed"
+        torch.testing.assert_close(shards, right, msg=told)
+        return
+    pairs = zip(policy.named_parameters(), trained.parameters(), strict=True)
+    for (name, weight), right in pairs:
+        torch.testing.assert_close(weight, right, msg=f"{names}: {name} differs")
+
+
 def attempt(rank, trainers, generators, seed, device):
     """Call, compare, count; return how many bytes came to this rank."""
     # Every rank makes every group: one trainer, and all generators.
     groups = [dist.new_group([trainer, *generators]) for trainer in trainers]
     trained, policy, shards = build(seed, device), None, None
+    place = trainers.index(rank) if rank in trainers else None
     if rank in trainers:
-        place = trainers.index(rank)
         shards = [cut(p, place, len(trainers)) for p in trained.parameters()]
     else:
         policy = build(seed + 1, device)
@@ -75,10 +87,7 @@ def attempt(rank, trainers, generators, seed, device):
         refresh(shards, policy, trainers, groups)
 
     names = f"trainers {trainers}, generators {generators}"
-    if policy:
-        pairs = zip(policy.named_parameters(), trained.parameters(), strict=True)
-        for (name, weight), right in pairs:
-            torch.testing.assert_close(weight, right, msg=f"{names}: {name} differs")
+    compare(policy, shards, trained, names, (place, len(trainers)))
     expected = sum(p.nbytes for p in trained.parameters()) if policy else 0
     told = f"{names}: received {received.bytes} bytes, expected {expected}"
     assert received.bytes == expected, told

@@ -150,10 +150,22 @@ def same_weights(model, expected):
         torch.testing.assert_close(w.full_tensor(), e, rtol=1e-3, atol=2e-5, msg=told)
 
 
+def files_that_are_found(folder):
+    """Return the files that the index names; without one, model.safetensors."""
+    index, names = Path(folder) / "model.safetensors.index.json", {"model.safetensors"}
+    if index.exists():
+        names = {*json.loads(index.read_text())["weight_map"].values()}
+    there = {path.name for path in Path(folder).glob("*.safetensors")}
+    if there != names:
+        told = f"the folder has {sorted(there)}, a reader looks for {sorted(names)}"
+        raise AssertionError(told)
+    return [Path(folder) / name for name in sorted(names)]
+
+
 def same_files(folder, expected):
     """Compare what is in the files with the weights of one process."""
     found = {}
-    for path in sorted(Path(folder).glob("*.safetensors")):
+    for path in files_that_are_found(folder):
         with safe_open(path, "pt") as file:
             found |= {name: file.get_tensor(name) for name in file.keys()}
     right = dict(expected.named_parameters())

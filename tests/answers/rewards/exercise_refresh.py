@@ -82,6 +82,16 @@ def refresh(shards, policy, trainers, groups):
 CHANGES = {"rows.copy_(part.view_as(rows))": "rows.clone().copy_(part.view_as(rows))"}
 
 
+# %% wrong: what was sent is given up
+CHANGES = {
+    "        if policy is not None:\n            parts": (
+        "        for rows in shards or []:\n"
+        "            rows.zero_()\n"
+        "        if policy is not None:\n            parts"
+    ),
+}
+
+
 # %% wrong: only the first generator
 CHANGES = {
     "elif policy is not None:": "elif policy is not None and "

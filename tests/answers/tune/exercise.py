@@ -161,6 +161,19 @@ CHANGES = {
 }
 
 
+# %% wrong: a file that no reader looks for
+from safetensors.torch import save_file
+
+
+def export(model, folder):
+    weights = {n: w.full_tensor().bfloat16().cpu() for n, w in model.named_parameters()}
+    if dist.get_rank() == 0:
+        Path(folder).mkdir(parents=True)
+        save_file(weights, f"{folder}/weights.safetensors")
+        write_config(model.config, folder)
+    dist.barrier()
+
+
 # %% right: slices by hand, reduced once, and rank 0 writes
 from safetensors.torch import save_file
 
