@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from nbclient import NotebookClient
 from playwright.sync_api import Error, sync_playwright
 
 from ddp_lab import ROOT
@@ -94,8 +93,7 @@ def executed(shot: Shot, folder: Path) -> Path:
     for old, new in shot.guesses.items():
         cell = next(cell for cell in book.cells if old in cell.source)
         cell.source = cell.source.replace(old, new)
-    where = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(book, timeout=600, allow_errors=True, resources=where).execute()
+    notebooks.client(book, path.parent, allow_errors=True).execute()
     outputs = [out for cell in book.cells[first:] for out in cell.get("outputs", [])]
     book.cells = [book.cells[first]]
     book.cells[0].source = book.cells[0].source.partition("\n")[0]

@@ -410,6 +410,16 @@ def test_what_was_before_a_cell_that_is_refused_is_not_run(workplace, monkeypatc
     assert runs == [["a/other.py"], ["a/new.py"]]
 
 
+def test_options_of_the_lab_come_before_those_of_torchrun(workplace, monkeypatch):
+    runs = []
+    monkeypatch.setattr(magics.launch, "torchrun", lambda c, **_: runs.append(c))
+    monkeypatch.setattr(magics.screen.Screen, "finish", lambda *_: None)
+    with pytest.raises(UsageError, match="--timeout is no option of torchrun's: it"):
+        magics.torchrun("--nproc-per-node 2 --timeout 5 a/other.py")
+    magics.torchrun("-m package.train --timeout 5")  # that is the module's own
+    assert runs == [["-m", "package.train", "--timeout", "5"]]
+
+
 def test_who_runs_a_program_before_its_cell_is_told_the_notebook(workplace, tmp_path):
     (tmp_path / "notebooks").mkdir()
     notebook = new_notebook(cells=[new_code_cell("%%program a/late.py\n" + BASE)])

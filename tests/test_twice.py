@@ -3,7 +3,6 @@
 from copy import deepcopy
 
 import pytest
-from nbclient import NotebookClient
 from support import FULL
 
 from tools import notebooks
@@ -31,10 +30,4 @@ def test_a_lesson_runs_twice(name, clone):
     twice.cells = [*code(name), *deepcopy(code(name))]
     for number, cell in enumerate(twice.cells):
         cell["id"] = f"cell-{number}"
-    NotebookClient(
-        twice,
-        timeout=600,
-        resources={"metadata": {"path": str(clone / "notebooks")}},
-        extra_arguments=notebooks.KERNEL_ARGUMENTS,
-        config=notebooks.kernel_ports(),
-    ).execute()
+    notebooks.client(twice, clone / "notebooks").execute()

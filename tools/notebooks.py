@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -237,6 +238,18 @@ def kernel_ports() -> Config:
     return Config(AsyncKernelManager={"cache_ports": False, **ports})
 
 
+def client(notebook: NotebookNode, folder: Path, **options: Any) -> NotebookClient:
+    """Return what executes `notebook` as JupyterLab would in `folder`."""
+    return NotebookClient(
+        notebook,
+        timeout=600,
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=KERNEL_ARGUMENTS,
+        config=kernel_ports(),
+        **options,
+    )
+
+
 def execute(path: Path) -> None:
     """Execute the notebook `path` where JupyterLab would, normalise it and save it.
 
@@ -244,13 +257,7 @@ def execute(path: Path) -> None:
         nbclient.exceptions.CellExecutionError: if a cell raises; nothing is saved.
     """
     notebook = read(path)
-    NotebookClient(
-        notebook,
-        timeout=600,
-        resources={"metadata": {"path": str(path.parent)}},
-        extra_arguments=KERNEL_ARGUMENTS,
-        config=kernel_ports(),
-    ).execute()
+    client(notebook, path.parent).execute()
     tidy(path, notebook)
 
 

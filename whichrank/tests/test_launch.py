@@ -23,9 +23,10 @@ from support import FULL, HOUSE, SOURCE, wait_until
 
 import whichrank
 from whichrank import Limits, RunFailed, Warm
+from whichrank import launch as launch_room
 from whichrank.run import tricks
 from whichrank.run.channels import LENT
-from whichrank.run.command import OWN_STORE
+from whichrank.run.command import OWN_STORE, Command
 from whichrank.run.here import Here, environment
 from whichrank.run.inside.program import _leave_word
 
@@ -319,6 +320,17 @@ def test_a_missing_program_is_said_once(launch, command):
 def test_no_rank_at_all_is_refused_in_a_sentence(ranks):
     with pytest.raises(RunFailed, match=f"^--nproc-per-node {ranks}: .* at least one"):
         torchrun(f"--nproc-per-node {ranks} ring.py")
+
+
+@pytest.mark.parametrize("brought", [[], ["an accelerator"]])
+def test_a_number_of_ranks_that_is_none_is_refused_in_a_sentence(brought, monkeypatch):
+    monkeypatch.setattr(launch_room, "entry_points", lambda group: brought)
+    command = Command.parse(f"--nproc-per-node npu {__file__}")
+    if brought:  # that may be its name
+        launch_room._require(command)
+        return
+    with pytest.raises(RunFailed, match="^--nproc-per-node takes a number, not 'npu'"):
+        launch_room._require(command)
 
 
 def test_what_is_no_file_is_not_missed():

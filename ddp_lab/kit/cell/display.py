@@ -82,9 +82,10 @@ def marked(text: str) -> dict[str, str]:
     """Return the MIME bundle of lines that may begin with ✗, ✓ or ?, in its color."""
     lines = []
     for line in text.split("\n"):
-        color = MARKS.get(line[:1])
-        style = f'<span style="color: {color}">{line[:1]}</span>'
-        lines.append(style + escape(line[1:]) if color else escape(line))
+        mark, rest = line[:1], escape(line[1:])
+        if color := MARKS.get(mark):
+            mark = f'<span style="color: {color}">{mark}</span>'
+        lines.append(mark + rest)
     html = "\n".join(lines)
     return {"text/plain": text, "text/html": f'<pre style="{TEXT}">{html}</pre>'}
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ from whichrank import examine as examine_script
 
 OPTIONS = ("--timeout", "--expect-failure", "--cold")
 MORE = "More on each: TROUBLESHOOTING.md, It runs, and the numbers are wrong."
-NAMED = ("auto", "cpu", "gpu", "xpu")  # numbers of ranks that torchrun knows
 PLAYED = ("--rate", "--events")  # of several nodes
 
 
@@ -203,13 +202,9 @@ def _command(words: list[str]) -> list[str]:
     """Return the command that the rest of a line is; there has to be one."""
     if not words:
         raise UsageError("which program? For example: --nproc-per-node 2 program.py")
-    before = list(takewhile(lambda word: not word.endswith(".py"), words))
-    for word in before:
+    for word in takewhile(lambda each: each != "-m" and each[-3:] != ".py", words):
         if word in (*OPTIONS, *PLAYED):
             raise UsageError(f"{word} is no option of torchrun's: it comes first")
-    for option, word in pairwise(before):
-        if option == "--nproc-per-node" and not (word in NAMED or "{" in word):
-            _count(option, word)
     return words
 
 

@@ -63,6 +63,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import entry_points
 
 from whichrank.run.command import LOGGING, Command
 from whichrank.run.here import PlainPython, choose_here
@@ -72,6 +73,8 @@ from whichrank.run.place import Choose
 from whichrank.run.result import Run, RunFailed, RunInterrupted, refused
 from whichrank.run.starter import COLD, Starter
 from whichrank.slurm.step import choose_slurm
+
+COUNTED = ("auto", "cpu", "gpu", "xpu")  # whose devices torchrun counts by itself
 
 DEFAULT = Limits()
 PLACES: tuple[Choose, ...] = (choose_slurm, choose_here)
@@ -170,6 +173,10 @@ def _require(command: Command) -> None:
     file = command.file
     if file.endswith(".py") and not os.path.exists(file):
         raise RunFailed(f"there is no file {file}", None)
+    if not ranks or ranks.isdecimal() or ranks in COUNTED:
+        return
+    if not entry_points(group="torch.backends"):  # which bring names of their own
+        raise RunFailed(f"--nproc-per-node takes a number, not {ranks!r}", None)
 
 
 def _without_logging(command: Command) -> tuple[Command, list[str]]:

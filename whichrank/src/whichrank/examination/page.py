@@ -75,9 +75,9 @@ def _missing(ranks: Ranks, asked: list[Answer]) -> str:
     """Return what has to be seen for the questions that have no answer."""
     nothing = {each.question for each in asked if not each.evidence}
     needs = dict.fromkeys(n for words, (_, n) in QUESTIONS.items() if words in nothing)
-    if not needs or _no_step(ranks) and any(each.failed for each in ranks):
-        return ""
     steps = max(len(o.steps) for o in ranks[0].optimizers) if ranks[0].optimizers else 0
+    if not needs or not steps and any(each.failed for each in ranks):
+        return ""
     passes = len(all_trained_passes(ranks[0]))
     seen = f" in {counted(steps, 'step')}" if steps else ""
     if steps and passes:
@@ -100,8 +100,7 @@ def numbers(ranks: Ranks) -> str:
     if all_trained_passes(facts) and facts.training:
         share = max(each.waited / (each.training or 1) for each in ranks)
         sentences.append(f"waiting for the loader: {share:.0%} of the time")
-    if _no_step(ranks):
-        sentences = ["no step of an optimizer was seen"]
+    sentences = sentences or ["no step of an optimizer was seen"]
     if failed := [rank for rank, each in enumerate(ranks) if each.failed]:
         until = f"the script failed on rank {failed[0]}, and was seen until then"
         sentences.append(until)
@@ -110,10 +109,6 @@ def numbers(ranks: Ranks) -> str:
     if alike and len(ranks) > 1:
         sentences.append(f"all ranks print the same at {', '.join(alike)}")
     return "; ".join(sentences) + "."
-
-
-def _no_step(ranks: Ranks) -> bool:
-    return not any(each.steps for facts in ranks for each in facts.optimizers)
 
 
 def _batch(ranks: Ranks, backwards: int) -> list[str]:

@@ -16,6 +16,7 @@ from whichrank.examination.questions.answer import (
 )
 from whichrank.examination.questions.seen import trained_passes
 
+GRAVE = (NO, NOT_SEEN, YES)
 Drawn = tuple[Loader, list[list[int]]]
 """A pass over a loader, and the indices of each of its batches."""
 
@@ -31,11 +32,8 @@ def orders(ranks: Ranks) -> Answer:
                 runs.setdefault((*same, each.models), []).append((loader, drawn))
     longest = sorted(runs.values(), key=len, reverse=True)
     answers = [a for a in map(_of_training, longest) if a.evidence]
-    for mark in (NO, NOT_SEEN, YES):
-        for answer in answers:
-            if answer.mark == mark:
-                return answer if mark == NO else _streams(ranks) or answer
-    return _streams(ranks) or unseen()
+    gravest = min(answers, key=lambda a: GRAVE.index(a.mark), default=unseen())
+    return gravest if gravest.mark == NO else _streams(ranks) or gravest
 
 
 def _of_training(passes: list[Drawn]) -> Answer:
