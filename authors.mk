@@ -91,7 +91,7 @@ classroom: export JUPYTER_CONFIG_PATH := $(CURDIR)/classroom
 classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Formgrader
 	@mkdir -p "$(or $(DDP_LAB_COURSE),classroom)/exchange"
 	cd "$(or $(DDP_LAB_COURSE),classroom)" && \
-		PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/jupyter lab
+		PATH="$(CURDIR)/$(BIN):$$PATH" jupyter lab $(AS_ROOT)
 
 release: .venv/classroom-ready ## write the students' version of A=ring
 	$(ENGINE) release $(A)
